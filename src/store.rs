@@ -1,0 +1,31 @@
+//! Where counters live: one contract, two stores.
+//!
+//! Invariants:
+//! - No call ever sees another one half way through.
+//! - Verdicts depend on the calls, the stored state and the time, never on which store answered.
+//! - Stores do not retry, log or count; what wraps them does.
+
+mod error;
+
+pub use error::StoreError;
+
+use crate::model::{Call, Verdict};
+
+/// Keeps counters and decides batches of calls.
+pub trait Store: Send + Sync + 'static {
+    /// Evaluates the calls in order, each atomically and all at one instant, and charges them:
+    /// one verdict per check, in the order given.
+    ///
+    /// # Errors
+    ///
+    /// The charges may or may not have happened. Apply the rule's failure policy; do not retry, a
+    /// second charge would count the same hits twice.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future never leaves a call half charged.
+    fn decide(
+        &self,
+        batch: &[Call],
+    ) -> impl Future<Output = Result<Vec<Verdict>, StoreError>> + Send;
+}

@@ -1,0 +1,7 @@
+//! What the service tells about itself: metrics and logs.
+
+mod metrics;
+mod rule_series;
+
+pub use metrics::{ErrorKind, Method, Metrics};
+pub use rule_series::{RuleMetrics, RuleSeries};
