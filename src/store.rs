@@ -6,6 +6,7 @@
 //! - Stores do not retry, log or count; what wraps them does.
 
 mod error;
+pub mod memory;
 
 pub use error::StoreError;
 
