@@ -1,23 +1,96 @@
-//! One request in, one decision out.
+//! One request in, one decision out: find the rules, ask the store once, report.
+//!
+//! Invariants:
+//! - A request reads one rule set; a reload never changes it half way.
+//! - The store is asked at most once per request, and not at all where no limit applies.
 
 mod error;
+mod headers;
+mod metadata;
+mod plan;
+mod report;
+
+use std::sync::Arc;
 
 pub use error::LimiterError;
 
+use crate::clock::{Clock, Stopwatch};
+use crate::key::KeyCodec;
 use crate::model::{Decision, Request};
+use crate::rules::RulesHandle;
+use crate::settings::{ModeSettings, ResponseSettings};
+use crate::store::{StoreError, StoreStack};
+use crate::telemetry::Metrics;
 
-/// Decides requests. One per worker thread; a clone shares rules, metrics and counters.
-#[derive(Clone)]
-pub struct Limiter {}
+/// Decides requests. Each worker thread has one of its own, with its own way to the store; rules,
+/// metrics and counters are shared.
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    shared: Arc<Shared>,
+    store: StoreStack,
+}
+
+#[derive(Debug)]
+struct Shared {
+    rules: Arc<RulesHandle>,
+    keys: KeyCodec,
+    mode: ModeSettings,
+    headers: Option<headers::Names>,
+    dynamic_metadata: bool,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+}
 
 impl Limiter {
-    /// Finds the rules of `request`, asks the store once, and reports.
+    pub fn new(
+        rules: Arc<RulesHandle>,
+        keys: KeyCodec,
+        mode: ModeSettings,
+        response: &ResponseSettings,
+        metrics: Arc<Metrics>,
+        clock: Clock,
+        store: StoreStack,
+    ) -> Self {
+        let headers = response.headers.as_ref().map(headers::Names::new);
+        let dynamic_metadata = response.dynamic_metadata;
+        let shared = Shared { rules, keys, mode, headers, dynamic_metadata, metrics, clock };
+        Self { shared: Arc::new(shared), store }
+    }
+
+    /// The same rules and metrics over another way to the store.
+    #[must_use]
+    pub fn with_store(&self, store: StoreStack) -> Self {
+        Self { shared: Arc::clone(&self.shared), store }
+    }
+
+    /// Finds the rules of `request`, asks the store, and reports.
     ///
     /// # Errors
     ///
-    /// No decision was made; hits may have been counted if the store failed.
+    /// There is no decision. If the store failed, the hits may or may not have been counted.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call is counted whole or not at all.
     pub async fn should_rate_limit(&self, request: &Request<'_>) -> Result<Decision, LimiterError> {
-        let _ = request;
-        Err(LimiterError::NoRules)
+        let shared = &*self.shared;
+        let rules = shared.rules.load();
+        let rules = rules.as_ref().ok_or(LimiterError::NoRules)?;
+        let Some(domain) = rules.domain(request.domain) else {
+            shared.metrics.count_unknown_domain();
+            return Ok(report::unlimited(request));
+        };
+        let (plan, call) = plan::plan(shared, domain, request);
+        let verdicts = if call.checks.is_empty() {
+            Vec::new()
+        } else {
+            let watch = Stopwatch::start();
+            let answer = self.store.decide(&call).await;
+            shared
+                .metrics
+                .observe_store(watch.elapsed(), answer.as_ref().err().map(StoreError::reason));
+            answer.map_err(LimiterError::Store)?
+        };
+        Ok(report::report(shared, request, &plan, &call, &verdicts))
     }
 }

@@ -60,12 +60,22 @@ pub enum RuleWindow {
 }
 
 impl RuleLimit {
-    /// The limit as a store evaluates it at about `now`.
-    pub fn at(&self, now: Timestamp) -> Limit {
+    /// The limit as a store evaluates it at about `now`, which only calendars need.
+    pub fn at(&self, now: impl FnOnce() -> Timestamp) -> Limit {
         let window = match &self.window {
             RuleWindow::Length(length) => Window::Length(*length),
-            RuleWindow::Calendar(calendar) => Window::Calendar(calendar.bounds(now)),
+            RuleWindow::Calendar(calendar) => Window::Calendar(calendar.bounds(now())),
         };
         Limit { algorithm: self.algorithm, amount: self.amount, window, burst: self.burst }
+    }
+}
+
+/// The set in force; a request loads it once.
+#[derive(Debug, Default)]
+pub struct RulesHandle(arc_swap::ArcSwapOption<RuleSet>);
+
+impl RulesHandle {
+    pub fn load(&self) -> arc_swap::Guard<Option<Arc<RuleSet>>> {
+        self.0.load()
     }
 }

@@ -10,7 +10,10 @@ pub mod memory;
 
 pub use error::StoreError;
 
+use std::sync::Arc;
+
 use crate::model::{Call, Verdict};
+use memory::MemoryStore;
 
 /// Keeps counters and decides batches of calls.
 pub trait Store: Send + Sync + 'static {
@@ -29,4 +32,23 @@ pub trait Store: Send + Sync + 'static {
         &self,
         batch: &[Call],
     ) -> impl Future<Output = Result<Vec<Verdict>, StoreError>> + Send;
+}
+
+/// The store in use, as the limiter sees it.
+#[derive(Debug, Clone)]
+pub enum StoreStack {
+    Memory(Arc<MemoryStore>),
+}
+
+impl StoreStack {
+    /// Decides one call: one verdict per check.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::decide`].
+    pub async fn decide(&self, call: &Call) -> Result<Vec<Verdict>, StoreError> {
+        match self {
+            Self::Memory(store) => store.decide(std::slice::from_ref(call)).await,
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! What the service tells about itself: metrics and logs.
 
 mod metrics;
+mod rule_families;
 mod rule_series;
 
-pub use metrics::{ErrorKind, Method, Metrics};
-pub use rule_series::{RuleMetrics, RuleSeries};
+pub use metrics::{CONTENT_TYPE, ErrorKind, MemoryStats, Method, Metrics, STORE_ERRORS};
+pub use rule_series::{Outcome, RuleCount, RuleHits, RuleMetrics, RuleSeries};

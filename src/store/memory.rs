@@ -23,6 +23,7 @@ use crate::algorithm::{self, Refused, State};
 use crate::clock::Clock;
 use crate::model::{Call, Charge, Check, CounterKey, Effect, Timestamp, Verdict};
 use crate::settings::MemorySettings;
+use crate::telemetry::MemoryStats;
 
 /// Most shards; fewer where the cap on keys is small.
 const MAX_SHARDS: usize = 64;
@@ -37,16 +38,6 @@ pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
     digest_key: [u8; 16],
     clock: Clock,
-}
-
-/// What a [`MemoryStore`] holds and has let go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MemoryStats {
-    pub keys: usize,
-    pub bytes: usize,
-    /// Live counters dropped because the store was full.
-    pub evictions: u64,
-    pub expirations: u64,
 }
 
 impl MemoryStore {

@@ -6,10 +6,10 @@
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::MemoryStats;
 use super::expiry::{ExpiryFile, Links, Tier};
 use crate::algorithm::State;
 use crate::model::{Limit, Timestamp, Verdict};
+use crate::telemetry::MemoryStats;
 
 /// Counters that eviction files anew before it takes the next one as it is.
 const REFILED_PER_EVICTION: usize = 32;
