@@ -10,6 +10,7 @@
 
 mod expiry;
 mod shard;
+mod slab;
 
 use std::hash::{BuildHasher, RandomState};
 

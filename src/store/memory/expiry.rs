@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::shard::Slot;
+use super::slab::Slab;
 use crate::model::Timestamp;
 
 /// Finest distance between two lists, in µs.
@@ -90,8 +90,8 @@ impl Lists {
 
 impl ExpiryFile {
     /// Files a slot that is not.
-    pub(super) fn insert(&mut self, slots: &mut [Slot], slot: u32, tier: Tier, now: Timestamp) {
-        let expires = slots[slot as usize].expires;
+    pub(super) fn insert(&mut self, slots: &mut Slab, slot: u32, tier: Tier, now: Timestamp) {
+        let expires = slots[slot].expires;
         let step = (expires.micros_since(now) / COARSENESS).next_power_of_two().max(FINEST);
         let at = expires.as_micros().div_ceil(step).saturating_mul(step);
         let list = *self.due.entry(Timestamp::from_micros(at)).or_insert_with(|| {
@@ -102,26 +102,26 @@ impl ExpiryFile {
         });
         let first = &mut self.lists[list as usize].first[tier as usize];
         let mark = if tier == Tier::AtLimit { AT_LIMIT } else { 0 };
-        slots[slot as usize].links = Links { before: LIST | list, after: *first | mark };
+        slots[slot].links = Links { before: LIST | list, after: *first | mark };
         if *first != NONE {
-            slots[*first as usize].links.before = slot;
+            slots[*first].links.before = slot;
         }
         *first = slot;
     }
 
     /// Takes a slot out of its list, if it is in one.
-    pub(super) fn remove(&mut self, slots: &mut [Slot], slot: u32) {
-        let links = std::mem::take(&mut slots[slot as usize].links);
+    pub(super) fn remove(&mut self, slots: &mut Slab, slot: u32) {
+        let links = std::mem::take(&mut slots[slot].links);
         let Some(tier) = links.tier() else { return };
         let after = links.after();
         if links.before & LIST == 0 {
-            slots[links.before as usize].links.set_after(after.unwrap_or(NONE));
+            slots[links.before].links.set_after(after.unwrap_or(NONE));
         } else {
             let list = (links.before & !LIST) as usize;
             self.lists[list].first[tier as usize] = after.unwrap_or(NONE);
         }
         if let Some(after) = after {
-            slots[after as usize].links.before = links.before;
+            slots[after].links.before = links.before;
         }
     }
 

@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::expiry::{ExpiryFile, Links, Tier};
+use super::slab::Slab;
 use crate::algorithm::State;
 use crate::model::{Limit, Timestamp, Verdict};
 use crate::telemetry::MemoryStats;
@@ -24,8 +25,7 @@ pub(super) struct Digest {
 #[derive(Debug)]
 pub(super) struct Shard {
     index: HashTable<u32>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slab,
     file: ExpiryFile,
     /// Bytes of logs, which live outside of their slots.
     heap_bytes: usize,
@@ -47,8 +47,7 @@ impl Shard {
     pub(super) fn new(max_keys: usize, max_bytes: usize) -> Self {
         Self {
             index: HashTable::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::default(),
             file: ExpiryFile::default(),
             heap_bytes: 0,
             max_keys: max_keys.min(Links::MAX_SLOTS),
@@ -72,7 +71,7 @@ impl Shard {
             self.put(digest, state, limit, &verdict, now);
             return verdict;
         };
-        let own = &mut self.slots[slot as usize];
+        let own = &mut self.slots[slot];
         let heap_before = heap_bytes(own.state.as_ref());
         let verdict = check(&mut own.state);
         let heap_after = heap_bytes(own.state.as_ref());
@@ -87,7 +86,7 @@ impl Shard {
     /// Takes the state of `digest` out, to be put back before the lock is let go.
     pub(super) fn take(&mut self, digest: Digest) -> Option<State> {
         let slot = self.find(digest)?;
-        let state = self.slots[slot as usize].state.take();
+        let state = self.slots[slot].state.take();
         self.heap_bytes -= heap_bytes(state.as_ref());
         state
     }
@@ -111,7 +110,7 @@ impl Shard {
         };
         let heap = heap_bytes(state.as_ref());
         self.heap_bytes += heap;
-        self.slots[slot as usize].state = state;
+        self.slots[slot].state = state;
         self.settle(slot, limit, verdict, now);
         if heap > 0 {
             self.make_room(0);
@@ -122,7 +121,7 @@ impl Shard {
     pub(super) fn sweep(&mut self, now: Timestamp, most: usize) -> bool {
         for _ in 0..most {
             let Some(slot) = self.file.first_due(now) else { return false };
-            if self.slots[slot as usize].expires <= now {
+            if self.slots[slot].expires <= now {
                 self.remove(slot);
                 self.expirations += 1;
             } else {
@@ -148,13 +147,13 @@ impl Shard {
 
     fn find(&self, digest: Digest) -> Option<u32> {
         let slots = &self.slots;
-        self.index.find(digest.high, |&slot| slots[slot as usize].digest == digest).copied()
+        self.index.find(digest.high, |&slot| slots[slot].digest == digest).copied()
     }
 
     /// Notes what the last check has left, and files the counter if it is new or has reached or
     /// left its limit.
     fn settle(&mut self, slot: u32, limit: &Limit, verdict: &Verdict, now: Timestamp) {
-        let own = &mut self.slots[slot as usize];
+        let own = &mut self.slots[slot];
         own.expires = own.state.as_ref().map_or(now, |state| state.expires_at(limit));
         let tier = if verdict.remaining == 0 { Tier::AtLimit } else { Tier::BelowLimit };
         if own.links.tier() != Some(tier) {
@@ -164,7 +163,7 @@ impl Shard {
     }
 
     fn refile(&mut self, slot: u32, now: Timestamp) {
-        let tier = self.slots[slot as usize].links.tier().unwrap_or(Tier::BelowLimit);
+        let tier = self.slots[slot].links.tier().unwrap_or(Tier::BelowLimit);
         self.file.remove(&mut self.slots, slot);
         self.file.insert(&mut self.slots, slot, tier, now);
     }
@@ -184,7 +183,7 @@ impl Shard {
     fn evict(&mut self) -> bool {
         for refiled in 0..=REFILED_PER_EVICTION {
             let Some((slot, due)) = self.file.soonest() else { return false };
-            if self.slots[slot as usize].expires > due && refiled < REFILED_PER_EVICTION {
+            if self.slots[slot].expires > due && refiled < REFILED_PER_EVICTION {
                 self.refile(slot, due);
             } else {
                 self.remove(slot);
@@ -196,23 +195,20 @@ impl Shard {
     }
 
     fn insert(&mut self, digest: Digest) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        self.slots[slot as usize].digest = digest;
+        let slot = self.slots.take();
+        self.slots[slot].digest = digest;
         let slots = &self.slots;
-        self.index.insert_unique(digest.high, slot, |&slot| slots[slot as usize].digest.high);
+        self.index.insert_unique(digest.high, slot, |&slot| slots[slot].digest.high);
         slot
     }
 
     fn remove(&mut self, slot: u32) {
         self.file.remove(&mut self.slots, slot);
-        let own = &mut self.slots[slot as usize];
+        let own = &mut self.slots[slot];
         self.heap_bytes -= heap_bytes(own.state.as_ref());
         own.state = None;
-        self.free.push(slot);
         let digest = own.digest;
+        self.slots.give_back(slot);
         if let Entry::Occupied(entry) =
             self.index.entry(digest.high, |&other| other == slot, |_| digest.high)
         {
