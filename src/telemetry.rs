@@ -1,5 +1,6 @@
 //! What the service tells about itself: metrics and logs.
 
+pub mod events;
 mod metrics;
 mod rule_families;
 mod rule_series;
