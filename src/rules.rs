@@ -13,9 +13,26 @@ use crate::model::{
 use crate::telemetry::RuleMetrics;
 
 mod calendar;
+mod compile;
+mod diagnostic;
+mod dump;
+mod explain;
+mod field;
+mod file;
+mod handle;
+mod pattern;
+mod schema;
+mod source;
 mod tree;
+mod yaml;
 
 pub use calendar::Calendar;
+pub use compile::{CompileOptions, SourceFile, compile};
+pub use diagnostic::{Diagnostic, Place, RulesError};
+pub use explain::{Explanation, explain};
+pub use handle::{RulesHandle, RulesStatus};
+pub use schema::schema;
+pub use source::load;
 pub use tree::{Domain, Match, Node, RuleSet};
 
 /// A node of the tree that a descriptor can end on.
