@@ -63,8 +63,8 @@ local function sliding_window_log(now)
     return high
   end
 
-  function self.load(key, limit)
-    local list = { key = key }
+  local function read(list, limit)
+    local key = list.key
     local newest = redis.pcall('LINDEX', key, -1)
     if not newest then
       list.size = 0
@@ -83,6 +83,13 @@ local function sliding_window_log(now)
       log.skip = skip
       if list.broken then return empty(list) end
     end
+    return log
+  end
+
+  function self.load(key, limit)
+    local list = { key = key }
+    local log = read(list, limit)
+    list.last = log.last
     return log
   end
 
@@ -180,7 +187,15 @@ local function sliding_window_log(now)
     return attempt(limit, log, hits, charged)
   end
 
+  -- Entries only come and go at the end, so the last one tells whether anything is to be written.
+  local function is_unchanged(log)
+    local was, is = log.list.last, log.last
+    if not was or not is then return was == is end
+    return was.at == is.at and was.hits == is.hits and was.total == is.total
+  end
+
   function self.save(key, log, ttl)
+    if is_unchanged(log) then return end
     if log.kept == 0 then
       if log.list.size ~= 0 then redis.call('DEL', key) end
     elseif log.kept or log.skip > 0 then

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +18,7 @@ use tollgate::model::{
 use tollgate::store::Store;
 
 use crate::support::redis::RedisServer;
-use crate::support::{NOON, redis_store, runtime};
+use crate::support::{MIDNIGHT, call, check, limit, redis_store, runtime};
 
 /// Fewer than a search for faults wants, enough to notice one: set `PROPTEST_CASES` for more.
 const CASES: u32 = 150;
@@ -28,7 +29,20 @@ struct Reference(HashMap<CounterKey, State>);
 
 impl Reference {
     fn decide(&mut self, batch: &[Call], now: Timestamp) -> Vec<Verdict> {
-        batch.iter().flat_map(|call| self.decide_call(call, now)).collect()
+        let before = self.0.clone();
+        let verdicts = batch.iter().flat_map(|call| self.decide_call(call, now)).collect();
+        // Redis keeps expired entries of a log until the next charge, which only a clock that
+        // steps back can tell.
+        for check in batch.iter().flat_map(|call| &call.checks) {
+            let mut looked = before.get(&check.key).cloned();
+            algorithm::check(&check.limit, &mut looked, Hits::Look, now, Refused::Uncharged);
+            if let Some(state) = before.get(&check.key)
+                && self.0.get(&check.key) == looked.as_ref()
+            {
+                self.0.insert(check.key.clone(), state.clone());
+            }
+        }
+        verdicts
     }
 
     fn decide_call(&mut self, call: &Call, now: Timestamp) -> Vec<Verdict> {
@@ -41,23 +55,10 @@ impl Reference {
                 keys.push(&check.key);
             }
         }
-        let before: Vec<_> = keys.iter().map(|key| self.0.get(*key).cloned()).collect();
-        let mut states = before.clone();
+        let mut states: Vec<_> = keys.iter().map(|key| self.0.remove(*key)).collect();
         let verdicts = algorithm::decide(&call.checks, &slots, &mut states, now);
-        for (place, (key, state)) in keys.into_iter().zip(states).enumerate() {
-            // Redis keeps expired entries of a log until the next charge, which only a clock that
-            // steps back can tell.
-            let limit = call.checks.iter().find(|check| check.key == *key).unwrap().limit;
-            let mut looked = before[place].clone();
-            algorithm::check(&limit, &mut looked, Hits::Look, now, Refused::Uncharged);
-            if state == looked {
-                continue;
-            }
-            match state {
-                Some(state) => self.0.insert(key.clone(), state),
-                None => self.0.remove(key),
-            };
-        }
+        let kept = keys.into_iter().zip(states);
+        self.0.extend(kept.filter_map(|(key, state)| Some((key.clone(), state?))));
         verdicts.into_vec()
     }
 }
@@ -118,7 +119,7 @@ fn windows(algorithm: AlgorithmKind) -> BoxedStrategy<Window> {
         return length.boxed();
     }
     let calendar = vec(1..3_000_000_u64, 4).prop_map(|spans| {
-        let mut bound = NOON.as_secs() - spans[0];
+        let mut bound = MIDNIGHT.as_secs() - spans[0];
         Window::Calendar([0, 1, 2, 3].map(|place| {
             bound += if place == 0 { 0 } else { spans[place] };
             Timestamp::from_secs(bound)
@@ -180,7 +181,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => Just(Stride::Stay),
         2 => (-3..2_000_i64).prop_map(Stride::Micros),
         4 => (0..1_200_i64).prop_map(Stride::Windows),
-        1 => select(vec![1_000, 2_000, 999, 1_001]).prop_map(Stride::Windows),
+        3 => select(vec![250, 500, 1_000, 2_000]).prop_map(Stride::Windows),
         1 => (-2_500..4_000_i64).prop_map(Stride::Windows),
     ];
     let calls = vec(prop_oneof![3 => vec(specs(), 1), 2 => vec(specs(), 2..5)], 1..5);
@@ -197,7 +198,7 @@ fn advance(now: u64, stride: &Stride, window: u64) -> u64 {
         Stride::Micros(micros) => micros,
         Stride::Windows(parts) => i64::try_from(window / 1_000).unwrap() * parts,
     };
-    now.saturating_add_signed(micros).clamp(NOON.as_micros() / 2, 2 * NOON.as_micros())
+    now.saturating_add_signed(micros).clamp(MIDNIGHT.as_micros() / 2, 2 * MIDNIGHT.as_micros())
 }
 
 fn build(step: &Step, counters: &[Counter], case: u64) -> Vec<Call> {
@@ -214,11 +215,45 @@ fn build(step: &Step, counters: &[Counter], case: u64) -> Vec<Call> {
     step.calls.iter().map(|specs| Call { checks: specs.iter().map(check).collect() }).collect()
 }
 
+/// A log of hundreds of entries, in which searches take several steps.
+#[test]
+fn a_long_log_is_searched_as_it_is_walked() {
+    let server = RedisServer::start();
+    let runtime = runtime();
+    let clock = Clock::manual(MIDNIGHT);
+    let store = runtime.block_on(async { redis_store(&server, clock.clone()) });
+    let limit = limit(AlgorithmKind::SlidingWindowLog, 900, Duration::from_secs(1));
+    let mut reference = Reference::default();
+    let mut now = MIDNIGHT.as_micros();
+    let mut random = 1_u64;
+    let mut below = |most: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+        (random >> 33) % most
+    };
+    for place in 0..4_000 {
+        now += match below(100) {
+            0 => below(900_000),
+            1..30 => 0,
+            _ => below(1_500),
+        };
+        clock.set(Timestamp::from_micros(now));
+        let hits = match below(20) {
+            0 => Hits::Refund(1 + below(300)),
+            1 => Hits::Take(1 + below(400)),
+            _ => Hits::Take(1 + below(2)),
+        };
+        let batch = [call([check("k", limit, hits)])];
+        let want = reference.decide(&batch, Timestamp::from_micros(now));
+        let got = runtime.block_on(store.decide(&batch)).unwrap();
+        assert_eq!(got, want, "step {place} at {now}: {hits:?}");
+    }
+}
+
 #[test]
 fn redis_decides_as_the_algorithms_do() {
     let server = RedisServer::start();
     let runtime = runtime();
-    let clock = Clock::manual(NOON);
+    let clock = Clock::manual(MIDNIGHT);
     let store = runtime.block_on(async { redis_store(&server, clock.clone()) });
     let config = Config { failure_persistence: None, ..Config::default() };
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { config.cases } else { CASES };
@@ -227,7 +262,7 @@ fn redis_decides_as_the_algorithms_do() {
         .run(&(vec(counters(), 1..4), vec(steps(), 1..14)), |(counters, steps)| {
             let case = cases_begun.replace(cases_begun.get() + 1);
             let mut reference = Reference::default();
-            let mut now = NOON.as_micros();
+            let mut now = MIDNIGHT.as_micros();
             for (place, step) in steps.iter().enumerate() {
                 let window = step.counter.get(&counters).limits[0].window.length();
                 now = advance(now, &step.stride, window);

@@ -57,7 +57,7 @@ pub(crate) fn call(checks: impl IntoIterator<Item = Check>) -> Call {
 }
 
 /// A moment at which windows of up to a day start.
-pub(crate) const NOON: Timestamp = Timestamp::from_secs(1_750_032_000);
+pub(crate) const MIDNIGHT: Timestamp = Timestamp::from_secs(1_750_032_000);
 
 /// A runtime as a worker has it.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {

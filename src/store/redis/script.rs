@@ -221,7 +221,9 @@ mod tests {
     fn check_malformed(reply: Value, got: usize) {
         let request = Request { keys: Vec::new(), numbers: Vec::new(), checks: 1 };
         let error = request.decode(&reply).unwrap_err();
-        assert!(matches!(error, StoreError::MalformedReply { want: 5, got: found } if found == got));
+        assert!(
+            matches!(error, StoreError::MalformedReply { want: 5, got: found } if found == got)
+        );
     }
 
     #[test]
