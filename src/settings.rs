@@ -100,6 +100,18 @@ pub enum StoreUrl {
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl(String);
 
+impl RedisUrl {
+    /// Takes a URL as it is; a store made with one that is no Redis URL fails with the reason.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self(url.into())
+    }
+
+    /// The whole URL, password and all.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
 impl std::fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("RedisUrl(…)")

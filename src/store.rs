@@ -7,6 +7,7 @@
 
 mod error;
 pub mod memory;
+pub mod redis;
 
 pub use error::StoreError;
 
