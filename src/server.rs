@@ -68,6 +68,8 @@ pub struct Addresses {
 pub enum RunError {
     #[error("cannot start a worker")]
     Worker(#[source] std::io::Error),
+    #[error("worker {0} failed while it started")]
+    WorkerLost(usize),
     #[error("cannot use the {0} listener")]
     Listener(ListenerName, #[source] std::io::Error),
     #[error("cannot serve reflection")]
@@ -154,7 +156,8 @@ impl Server {
             health,
             self.max_connection_age,
             &grpc_watch,
-        )?;
+        )
+        .await?;
         let deal = move |stream| dealer.deal(stream);
         tokio::spawn(listener::accept(ListenerName::Grpc, self.grpc, deal, grpc_watch)?);
 

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use crate::api::convert;
 use crate::clock::Stopwatch;
 use crate::model::Unit;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -218,11 +219,10 @@ impl HitArgs {
                     unit: limit.unit.wire(),
                     unit_multiplier: Some(limit.unit_multiplier),
                 }),
-                hits_addend: self.hits,
-                is_negative_hits: false,
+                ..Default::default()
             })
             .collect();
-        RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 }
+        convert::with_hits(self.domain.clone(), descriptors, self.hits)
     }
 }
 

@@ -27,8 +27,11 @@ const MAX_STREAMS: u32 = 1024;
 /// runs into its timeout, so a stall of the server must not look like an attack.
 const MAX_PENDING_RESETS: usize = 1024;
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
-/// How long a peer may take to say its first word, or the head of an HTTP/1 request.
-const FIRST_BYTES: Duration = Duration::from_secs(10);
+/// How long a peer may take to say its first word.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
+/// How long an HTTP/1 connection may take from one request's end to the head of the next; longer
+/// than proxies keep idle connections (60 s and 90 s), so that it is they who close them.
+const NEXT_HEAD: Duration = Duration::from_secs(120);
 
 /// Serves gRPC on the connections of one worker.
 #[derive(Clone)]
@@ -85,7 +88,7 @@ pub(super) struct HttpConnections {
 impl HttpConnections {
     pub(super) fn new(router: Router, watch: Watch) -> Self {
         let mut http = auto::Builder::new(TokioExecutor::new());
-        http.http1().timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
+        http.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_HEAD);
         http.http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
@@ -164,7 +167,7 @@ async fn speaks_http2(stream: &TcpStream) -> bool {
 /// The first byte that the peer sends, left in place; `None` if it sends none in time.
 async fn first_byte(stream: &TcpStream) -> Option<u8> {
     let mut byte = [0];
-    match tokio::time::timeout(FIRST_BYTES, stream.peek(&mut byte)).await {
+    match tokio::time::timeout(FIRST_BYTE, stream.peek(&mut byte)).await {
         Ok(Ok(1)) => Some(byte[0]),
         _ => None,
     }

@@ -16,6 +16,7 @@ use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 };
 use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tollgate::server::{Health, Parts, RunError, Server, Stop};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -255,15 +256,25 @@ async fn each_worker_makes_its_limiter_on_its_thread_and_runtime() {
         })
     };
     let served = serve_with(&settings(), limiter, Arc::new(String::new));
-    // Connections go to the workers in turn, so each has begun when its own is answered.
-    for _ in 0..WORKERS {
-        assert_alive(&channel(&served).await).await;
-    }
+    // Nothing is answered before all have begun.
+    assert_alive(&channel(&served).await).await;
     let mut seen = seen.lock().unwrap().clone();
     seen.sort();
     assert_eq!(seen[..WORKERS], [(0, "grpc-0".to_owned()), (1, "grpc-1".to_owned())]);
     assert_eq!(seen.len(), WORKERS + 1, "and one for HTTP");
     assert_eq!(seen[WORKERS].0, WORKERS);
+}
+
+#[test]
+fn a_worker_that_cannot_start_is_reported() {
+    let health = Health::default();
+    let limiter = Arc::new(|index| if index == 1 { panic!("on purpose") } else { Limiter {} });
+    let parts = Parts { limiter, metrics: Arc::default(), rules: Arc::new(String::new), health };
+    let server = Server::bind(&settings(), parts).unwrap();
+    let (_handle, stop) = Stop::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(server.run(stop)).unwrap_err();
+    assert!(matches!(error, RunError::WorkerLost(1)), "{error}");
 }
 
 /// Reads frames until one of `kind`, and returns its payload.

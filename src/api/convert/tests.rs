@@ -108,6 +108,21 @@ fn overrides_without_a_known_window_are_refused() {
     }
 }
 
+#[test]
+fn hits_of_a_call_stand_where_they_can_be_told() {
+    let beyond = u64::from(u32::MAX) + 1;
+    for (hits, want) in [
+        (None, (0, None)),
+        (Some(0), (0, Some(0))),
+        (Some(1), (1, None)),
+        (Some(5), (5, None)),
+        (Some(beyond), (0, Some(beyond))),
+    ] {
+        let request = with_hits("d".to_owned(), vec![descriptor(&[])], hits);
+        assert_eq!((request.hits_addend, request.descriptors[0].hits_addend), want);
+    }
+}
+
 fn limit(unit: Option<Unit>, unit_multiplier: u32) -> CurrentLimit {
     CurrentLimit { requests_per_unit: 9, unit, unit_multiplier, name: Some("n".into()) }
 }
