@@ -8,14 +8,19 @@ use tokio::net::TcpStream;
 
 use crate::served::{serve, serve_with, settings, without_rules};
 
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// In lower case, with the status line.
     head: String,
     body: String,
 }
 
-async fn ask(addr: std::net::SocketAddr, method: &str, path: &str, body: &[u8]) -> Answer {
+pub(crate) async fn ask(
+    addr: std::net::SocketAddr,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> Answer {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()

@@ -7,8 +7,10 @@ use std::time::Duration;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 use tollgate::limiter::Limiter;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -23,6 +25,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::http::ask;
 use crate::served::{Served, WORKERS, serve, serve_with, settings, without_rules};
 
 /// Nothing here waits this long unless it hangs.
@@ -320,6 +323,42 @@ async fn stopping_tells_health_first_and_then_sends_clients_away() {
     timeout(HANG, &mut served.ended).await.unwrap().unwrap();
     assert!(TcpStream::connect(served.addresses.grpc).await.is_err());
     assert!(TcpStream::connect(served.addresses.http).await.is_err());
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_answered_while_stopping() {
+    let mut settings = settings();
+    settings.shutdown.drain_timeout = Duration::from_secs(5);
+    let mut served = serve_with(&settings, without_rules(), Arc::new(String::new));
+    served.health.set_serving(true);
+    let channel = channel(&served).await;
+
+    // A call that has begun and whose message is still to come.
+    let (send, message) = mpsc::channel(1);
+    let in_flight = tokio::spawn({
+        let mut client = tonic::client::Grpc::new(channel.clone());
+        async move {
+            client.ready().await.unwrap();
+            let codec = tonic_prost::ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+            let path = http::uri::PathAndQuery::from_static(SHOULD_RATE_LIMIT);
+            client.client_streaming(Request::new(ReceiverStream::new(message)), path, codec).await
+        }
+    });
+    tokio::task::yield_now().await;
+    // Answered after the other has begun, being later on the same connection.
+    assert_alive(&channel).await;
+
+    served.stop.stop();
+    while TcpStream::connect(served.addresses.grpc).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let probe = ask(served.addresses.http, "GET", "/healthcheck", b"").await;
+    assert_eq!(probe.status, 500, "probes are answered until gRPC has ended");
+    send.send(request("d", vec![descriptor(1, b"v")])).await.unwrap();
+    drop(send);
+    let status = timeout(HANG, in_flight).await.unwrap().unwrap().unwrap_err();
+    assert!(status.message().contains("no rate limit rules"), "{status}");
+    timeout(HANG, &mut served.ended).await.unwrap().unwrap();
 }
 
 #[tokio::test]
