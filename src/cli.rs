@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod explain;
+pub mod hit;
 pub mod schema;
 
 #[cfg(test)]

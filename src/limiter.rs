@@ -74,8 +74,10 @@ impl Limiter {
     /// A dropped call is counted whole or not at all.
     pub async fn should_rate_limit(&self, request: &Request<'_>) -> Result<Decision, LimiterError> {
         let shared = &*self.shared;
+        if !shared.rules.is_loaded() {
+            return Err(LimiterError::NoRules);
+        }
         let rules = shared.rules.load();
-        let rules = rules.as_ref().ok_or(LimiterError::NoRules)?;
         let Some(domain) = rules.domain(request.domain) else {
             shared.metrics.count_unknown_domain();
             return Ok(report::unlimited(request));
@@ -94,3 +96,6 @@ impl Limiter {
         Ok(report::report(shared, request, &plan, &call, &verdicts))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,13 +86,3 @@ impl RuleLimit {
         Limit { algorithm: self.algorithm, amount: self.amount, window, burst: self.burst }
     }
 }
-
-/// The set in force; a request loads it once.
-#[derive(Debug, Default)]
-pub struct RulesHandle(arc_swap::ArcSwapOption<RuleSet>);
-
-impl RulesHandle {
-    pub fn load(&self) -> arc_swap::Guard<Option<Arc<RuleSet>>> {
-        self.0.load()
-    }
-}
