@@ -25,7 +25,7 @@ pub(super) struct Workers {
 
 impl Workers {
     /// Starts `count` threads and waits until each serves. `decider` is called on each with its
-    /// number. Once the dealer is gone, they are no longer members of `drain` themselves.
+    /// number. Once the dealer is gone, only their connections are still members of `drain`.
     ///
     /// # Errors
     ///

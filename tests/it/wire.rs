@@ -166,8 +166,11 @@ async fn other_protocols_are_closed_without_harm() {
         let (mut read, mut write) = stream.split();
         let mut answer = Vec::new();
         let exchange = async { tokio::join!(write.write_all(sent), read.read_to_end(&mut answer)) };
-        // Either may fail: the server closes as soon as it has seen enough.
-        assert!(timeout(HANG, exchange).await.is_ok(), "the connection is closed");
+        // Noise may meet a closed connection; what is short and known ends in order.
+        let (_, end) = timeout(HANG, exchange).await.expect("the connection is closed");
+        if sent.len() < 1_000 {
+            assert_eq!(end.expect("no reset"), 0);
+        }
     }
     assert_alive(&channel(&served).await).await;
 }
