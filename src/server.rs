@@ -8,10 +8,12 @@
 //! - All long-lived tasks start here or below.
 //! - `run` returns within the drain deadline and a second, whatever clients do.
 
+mod app;
 mod connection;
 mod drain;
 mod health;
 mod listener;
+mod reload;
 mod workers;
 
 use std::net::{SocketAddr, TcpListener};
@@ -22,6 +24,7 @@ use axum::Router;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
+pub use app::{App, StartError};
 pub use drain::{Stop, StopHandle};
 pub use health::Health;
 pub use listener::{BindError, ListenerName};

@@ -1,6 +1,6 @@
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{self, Poll, Waker};
 
 use smallvec::smallvec;
 
@@ -72,8 +72,8 @@ fn rig_with(change: impl FnOnce(&mut ModeSettings, &mut ResponseSettings)) -> Ri
     let memory = MemorySettings { max_keys: 1_000, max_bytes: 1 << 20 };
     let store = StoreStack::Memory(Arc::new(MemoryStore::new(&memory, clock.clone())));
     let (keys, shared_clock) = (KeyCodec::default(), clock.clone());
-    let limiter =
-        Limiter::new(rules, keys, mode, &response, Arc::clone(&metrics), shared_clock, store);
+    let context = Context::new(rules, keys, mode, &response, Arc::clone(&metrics), shared_clock);
+    let limiter = Limiter::new(Arc::new(context), store);
     Rig { limiter, metrics, clock }
 }
 
@@ -83,7 +83,7 @@ fn rig() -> Rig {
 
 /// The embedded store answers at once.
 fn now_or_never<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+    match pin!(future).poll(&mut task::Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("the embedded store made a call wait"),
     }

@@ -60,6 +60,16 @@ impl RedisStore {
         })
     }
 
+    /// Whether `url` is one that [`RedisStore::new`] accepts; connects to nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub fn check_url(url: &RedisUrl) -> Result<(), StoreError> {
+        connect::connection_info(url).map_err(|error| StoreError::Connect(Arc::new(error)))?;
+        Ok(())
+    }
+
     /// Script calls sent so far.
     pub fn commands(&self) -> u64 {
         self.commands.load(Relaxed)

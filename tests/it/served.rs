@@ -5,7 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tollgate::limiter::Limiter;
+use tollgate::clock::Clock;
+use tollgate::key::KeyCodec;
+use tollgate::limiter::{Context, Limiter};
 use tollgate::model::{ChargeMode, FailureMode};
 use tollgate::server::{Addresses, Health, LimiterFactory, Parts, Server, Stop, StopHandle};
 use tollgate::settings::{
@@ -13,6 +15,8 @@ use tollgate::settings::{
     ModeSettings, ResponseSettings, RulesSettings, Settings, ShutdownSettings, StoreSettings,
     StoreUrl,
 };
+use tollgate::store::StoreStack;
+use tollgate::store::memory::MemoryStore;
 
 pub(crate) const WORKERS: usize = 2;
 
@@ -79,7 +83,21 @@ pub(crate) fn settings() -> Settings {
 
 /// A limiter before its first rules.
 pub(crate) fn without_rules() -> LimiterFactory {
-    Arc::new(|_| Limiter {})
+    Arc::new(|_| limiter_without_rules())
+}
+
+pub(crate) fn limiter_without_rules() -> Limiter {
+    let settings = settings();
+    let context = Context::new(
+        Arc::default(),
+        KeyCodec::default(),
+        settings.mode,
+        &settings.response,
+        Arc::default(),
+        Clock::System,
+    );
+    let memory = MemoryStore::new(&settings.store.memory, Clock::System);
+    Limiter::new(Arc::new(context), StoreStack::Memory(Arc::new(memory)))
 }
 
 pub(crate) fn serve() -> Served {

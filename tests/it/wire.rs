@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tollgate::limiter::Limiter;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
@@ -26,7 +25,9 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::http::ask;
-use crate::served::{Served, WORKERS, serve, serve_with, settings, without_rules};
+use crate::served::{
+    Served, WORKERS, limiter_without_rules, serve, serve_with, settings, without_rules,
+};
 
 /// Nothing here waits this long unless it hangs.
 const HANG: Duration = Duration::from_secs(20);
@@ -258,7 +259,7 @@ async fn each_worker_makes_its_limiter_on_its_thread_and_runtime() {
             let name = thread::current().name().unwrap_or_default().to_owned();
             tokio::runtime::Handle::current();
             seen.lock().unwrap().push((index, name));
-            Limiter {}
+            limiter_without_rules()
         })
     };
     let served = serve_with(&settings(), limiter, Arc::new(String::new));
@@ -274,7 +275,8 @@ async fn each_worker_makes_its_limiter_on_its_thread_and_runtime() {
 #[test]
 fn a_worker_that_cannot_start_is_reported() {
     let health = Health::default();
-    let limiter = Arc::new(|index| if index == 1 { panic!("on purpose") } else { Limiter {} });
+    let limiter =
+        Arc::new(|index| if index == 1 { panic!("on purpose") } else { limiter_without_rules() });
     let parts = Parts { limiter, metrics: Arc::default(), rules: Arc::new(String::new), health };
     let server = Server::bind(&settings(), parts).unwrap();
     let (_handle, stop) = Stop::new();

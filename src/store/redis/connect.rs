@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind,
-    Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
+    ServerErrorKind, Value,
 };
 use tokio::sync::Notify;
 
@@ -32,6 +32,12 @@ const SHORTEST_BACKOFF: Duration = Duration::from_millis(10);
 /// Short enough for a store that came back to be used within a second.
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 
+/// What `url` says, and how to connect.
+pub(super) fn connection_info(url: &RedisUrl) -> Result<ConnectionInfo, RedisError> {
+    let info = url.expose().into_connection_info()?;
+    Ok(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+}
+
 /// The pool, and what is known of why it may be empty.
 #[derive(Debug)]
 pub(super) struct Connections {
@@ -42,8 +48,7 @@ pub(super) struct Connections {
 impl Connections {
     /// Starts to connect in the background, on the runtime that this is called in.
     pub(super) fn open(url: &RedisUrl, settings: &StoreSettings) -> Result<Self, RedisError> {
-        let info = url.expose().into_connection_info()?;
-        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let info = connection_info(url)?;
         if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
             install_crypto_provider();
         }
