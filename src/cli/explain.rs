@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn each_level_shows_what_was_tried() {
         check("explain-several", &["shop", "user_id=42"]);
-        check("explain-shared", &["shop", "path=/api/v2/items", "method=GET"]);
+        check("explain-shared", &["shop", "path=/api/items", "method=GET"]);
+        check("explain-specific", &["shop", "path=/api/v2/items", "verb=GET"]);
         check("explain-cidr", &["shop", "remote_address=10.1.2.3", "--output=json"]);
         check("explain-exempt", &["shop", "user_id=root", "--key-prefix=p:"]);
     }

@@ -3,6 +3,7 @@
 mod limit;
 mod metadata;
 mod series;
+mod window;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -225,19 +226,36 @@ fn descriptor(
     siblings: &mut Siblings,
     faults: &mut Faults<'_>,
 ) -> Option<Node> {
+    faults.enter(label(node));
+    let node = enclosed(node, scope, siblings, faults);
+    faults.leave();
+    node
+}
+
+/// `key` or `key=value` of a descriptor, whether it is valid or not.
+fn label(node: &Yaml<'_>) -> String {
+    let text = |name| node.get(name).and_then(Yaml::as_text).map(shorten);
+    let key = text("key").unwrap_or_else(|| "?".into());
+    match node.get("value").filter(|value| !value.is_null()).and_then(Yaml::as_text) {
+        Some(value) if !value.is_empty() => format!("{key}={}", shorten(value)),
+        _ => key.into_owned(),
+    }
+}
+
+fn enclosed(
+    node: &Yaml<'_>,
+    scope: &Scope<'_>,
+    siblings: &mut Siblings,
+    faults: &mut Faults<'_>,
+) -> Option<Node> {
     let record = Record::read(node, Fields::Descriptor, faults)?;
     let key = required(&record, "key", "a descriptor without a `key`", faults);
     let value = record.text("value").filter(|value| !value.value.is_empty());
     let key_text = key.map_or("?", |key| key.value);
-    faults.enter(match value {
-        None => shorten(key_text).into_owned(),
-        Some(value) => format!("{}={}", shorten(key_text), shorten(value.value)),
-    });
     let node = build(&record, key_text, value, scope, faults);
     if let (Some(key), Some(node)) = (key, &node) {
         refuse_twin(key.span, node, scope.file, siblings, faults);
     }
-    faults.leave();
     node
 }
 

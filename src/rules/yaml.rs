@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use granit_parser::{Event, Options, Parser, ScalarStyle, StructureStyle};
+use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, StructureStyle};
 
 use super::diagnostic::Faults;
 
@@ -97,6 +97,12 @@ impl<'t> Yaml<'t> {
             Value::Scalar { text, .. } => Some(text),
             Value::List(_) | Value::Map(_) => None,
         }
+    }
+
+    /// The value of a key, if the node is a map that has it.
+    pub(super) fn get(&self, name: &str) -> Option<&Self> {
+        let Value::Map(entries) = &self.value else { return None };
+        entries.iter().find(|(key, _)| key.as_text() == Some(name)).map(|(_, value)| value)
     }
 
     /// Nodes in the tree, and how deep it is.
@@ -207,7 +213,7 @@ impl<'t> Reader<'t, '_, '_> {
 
     fn open(&mut self, span: Span, anchor: usize, value: Value<'t>) -> Option<()> {
         if self.open.len() >= MAX_DEPTH {
-            self.faults.add(span, format!("lists and maps are nested more than {MAX_DEPTH} deep"));
+            self.too_deep(span);
             return None;
         }
         self.open.push(Open { span, anchor, value, key: None });
@@ -251,7 +257,7 @@ impl<'t> Reader<'t, '_, '_> {
             return None;
         }
         if self.open.len() + depth > MAX_DEPTH {
-            self.faults.add(span, format!("lists and maps are nested more than {MAX_DEPTH} deep"));
+            self.too_deep(span);
             return None;
         }
         Some(())
@@ -306,6 +312,10 @@ impl<'t> Reader<'t, '_, '_> {
         }
     }
 
+    fn too_deep(&mut self, span: Span) {
+        self.faults.add(span, format!("lists and maps are nested more than {MAX_DEPTH} deep"));
+    }
+
     fn refuse_tab(&mut self, text: &str, span: Span) -> Option<()> {
         let before = span.column() - 1;
         let start = span.offset().saturating_sub(before);
@@ -336,6 +346,10 @@ impl<'t> Reader<'t, '_, '_> {
                 return;
             }
             offset += line.len();
+        }
+        if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+            self.too_deep(Span::at(marker));
+            return;
         }
         self.faults.add(Span::at(marker), format!("not valid YAML: {}", error.info())).help(
             "the rest of the file is not checked; quote values that hold `: `, `#`, `*`, `&` or `@` in \

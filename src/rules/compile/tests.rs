@@ -97,6 +97,8 @@ fn unknown_keys_at_every_level() {
     );
     check_rule("{key: k, vaule: v}", &["1:10: unknown key `vaule` in a descriptor"]);
     check_limit("{unlimied: true, unit: day}", &["1:2: unknown key `unlimied` in a rate limit"]);
+    check_limit("{unlimied: true}", &["1:2: unknown key `unlimied` in a rate limit"]);
+    check_rule("{kye: k}", &["1:2: unknown key `kye` in a descriptor"]);
     check_limit(
         "{unit: day, shadow_mode: true}",
         &["1:13: unknown key `shadow_mode` in a rate limit"],
@@ -258,7 +260,7 @@ fn limits_that_contradict_themselves() {
         &[],
     );
     check_limit("{unit: day, allow_large_log: true}", &["1:13: `fixed_window` has no log"]);
-    check_limit("{unit: hour, calendar: true}", &["1:14: a hour has no calendar"]);
+    check_limit("{unit: hour, calendar: true}", &["1:14: unit `hour` has no calendar"]);
     check_limit(
         "{unit: day, calendar: true, unit_multiplier: 2}",
         &["1:46: a calendar window is one unit long"],
@@ -316,9 +318,9 @@ fn anchors_and_merge_keys_are_bounded() {
     }
     check(&bomb, &["6:9: anchors and aliases repeat more than 200000 values"]);
     let deep = format!("domain: d\ndescriptors: {}", "[".repeat(100_000));
-    check(&deep, &["2:213: lists and maps are nested more than 200 deep"]);
+    check(&deep, &["2:269: lists and maps are nested more than 200 deep"]);
     let nested =
-        (0..60).fold("[]".to_owned(), |inner, _| format!("[{{key: k, descriptors: {inner}}}]"));
+        (0..98).fold("[]".to_owned(), |inner, _| format!("[{{key: k, descriptors: {inner}}}]"));
     check(&format!("domain: d\ndescriptors: {nested}"), &[]);
 }
 
@@ -372,7 +374,7 @@ fn one_run_reports_every_fault_of_every_file() {
         places,
         [
             "a:2:1 ",
-            "a:4:4 d",
+            "a:4:4 d > ?=v",
             "a:4:33 d > ?=v > rate_limit",
             "a:5:62 d > k > l > rate_limits[1]",
             "b:1:9 ",
