@@ -7,7 +7,7 @@ use crate::key::{KeyHead, KeyWindow};
 use crate::model::{AlgorithmKind, MAX_WINDOW};
 use crate::rules::RuleWindow;
 use crate::rules::field::LEAKY_BUCKET;
-use crate::rules::yaml::{Span, shorten};
+use crate::rules::yaml::shorten;
 
 /// Most hits of a log without `allow_large_log`.
 const LARGE_LOG: u32 = 10_000;
@@ -41,7 +41,7 @@ pub(super) fn limits(
         return None;
     }
     let mut out = Limits::default();
-    let mut names: Vec<(&str, Span)> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     let mut replaced: Vec<Placed<&str>> = Vec::new();
     for (place, node) in single.into_iter().chain(items).enumerate() {
         faults.enter(match single {
@@ -51,11 +51,11 @@ pub(super) fn limits(
         if let Some(record) = Record::read(node, Fields::Limit, faults) {
             let name = record.text("name").filter(|name| !name.value.is_empty());
             if let Some(name) = name {
-                if names.iter().any(|(other, _)| *other == name.value) {
+                if names.contains(&name.value) {
                     let message = format!("two limits of one rule have the name `{}`", name.value);
                     faults.add(name.span, message).help("give each a name of its own");
                 }
-                names.push((name.value, name.span));
+                names.push(name.value);
             }
             replaced.extend(replaces(&record, faults));
             if record.bool("unlimited").unwrap_or(false) {
@@ -70,7 +70,7 @@ pub(super) fn limits(
         faults.leave();
     }
     for name in replaced {
-        if names.iter().any(|(own, _)| *own == name.value) {
+        if names.contains(&name.value) {
             let message = format!("`{}` replaces a limit of its own rule", shorten(name.value));
             faults.add(name.span, message).help("name limits of other rules");
         }

@@ -344,6 +344,8 @@ fn domains_across_files() {
          domain merging"
     );
     assert_eq!(run(&files, true), "d.j d.k.x e.k");
+    let nameless = [file("a", "descriptors: [{key: k}]"), file("b", "descriptors: [{key: k}]")];
+    assert_eq!(run(&nameless, true).lines().count(), 2, "no rule of theirs is a duplicate");
     let twice = [
         files[0].clone(),
         file("b", "{domain: d, descriptors: [{key: k, descriptors: [{key: y}]}]}"),

@@ -156,7 +156,7 @@ fn length(text: &str) -> Result<u64, (String, &'static str)> {
         let scale = 10_u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
         let parts: u128 = if fraction.is_empty() { 0 } else { fraction.parse().unwrap_or(0) };
         let value = (u128::from(whole) * scale + parts) * micros;
-        if value % scale != 0 {
+        if !value.is_multiple_of(scale) {
             return Err((format!("`{shown}` is not a whole number of milliseconds"), RANGE));
         }
         total += value / scale;
