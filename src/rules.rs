@@ -29,7 +29,7 @@ mod yaml;
 pub use calendar::Calendar;
 pub use compile::{CompileOptions, SourceFile, compile};
 pub use diagnostic::{Diagnostic, Place, RulesError};
-pub use explain::{Explanation, explain};
+pub use explain::{Explanation, LevelTrace, LimitTrace, Outcome, Tried, explain};
 pub use handle::{RulesHandle, RulesStatus};
 pub use schema::schema;
 pub use source::load;

@@ -358,9 +358,13 @@ impl<'t> Reader<'t, '_, '_> {
     }
 }
 
-/// A text as it may stand in a message.
+/// A text as it may stand in a message: cut, and without control characters.
 pub(super) fn shorten(text: &str) -> Cow<'_, str> {
     const LONGEST: usize = 60;
+    if text.contains(char::is_control) {
+        let clean: String = text.chars().filter(|letter| !letter.is_control()).collect();
+        return Cow::Owned(shorten(&clean).into_owned());
+    }
     match text.char_indices().nth(LONGEST) {
         None => Cow::Borrowed(text),
         Some((at, _)) => Cow::Owned(format!("{}…", &text[..at])),

@@ -52,7 +52,8 @@ pub(super) fn limits(
             let name = record.text("name").filter(|name| !name.value.is_empty());
             if let Some(name) = name {
                 if names.contains(&name.value) {
-                    let message = format!("two limits of one rule have the name `{}`", name.value);
+                    let name_text = shorten(name.value);
+                    let message = format!("two limits of one rule have the name `{name_text}`");
                     faults.add(name.span, message).help("give each a name of its own");
                 }
                 names.push(name.value);

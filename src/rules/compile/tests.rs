@@ -1,3 +1,5 @@
+//! Every kind of fault with its place and wording, and what good files compile to.
+
 use super::*;
 
 fn file(name: &str, text: &str) -> SourceFile {
@@ -24,39 +26,27 @@ fn check(text: &str, want: &[&str]) {
     assert_eq!(got, want, "in\n{text}");
 }
 
-/// The faults of one rule; places count from the start of `rule`, which is on line 1.
+/// The faults of one or more rules; places count from their start.
 #[track_caller]
-fn check_rule(rule: &str, want: &[&str]) {
-    check(
-        &format!("{{domain: d, descriptors: [\n{rule}]}}"),
-        &{
-            let moved = |text: &&str| {
-                let (line, rest) = text.split_once(':').unwrap();
-                format!("{}:{rest}", line.parse::<usize>().unwrap() + 1)
-            };
-            want.iter().map(moved).collect::<Vec<_>>()
-        }
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>(),
-    );
+fn check_rule(rules: &str, want: &[&str]) {
+    check_below(&format!("{{domain: d, descriptors: [\n{rules}]}}"), 1, want);
+}
+
+/// The faults of one limit; places count from its start.
+#[track_caller]
+fn check_limit(limit: &str, want: &[&str]) {
+    let text = format!("{{domain: d, descriptors: [\n{{key: k, rate_limit:\n{limit}}}]}}");
+    check_below(&text, 2, want);
 }
 
 #[track_caller]
-fn check_limit(limit: &str, want: &[&str]) {
-    check_rule(
-        &format!("{{key: k, rate_limit:\n{limit}}}"),
-        &{
-            let moved = |text: &&str| {
-                let (line, rest) = text.split_once(':').unwrap();
-                format!("{}:{rest}", line.parse::<usize>().unwrap() + 1)
-            };
-            want.iter().map(moved).collect::<Vec<_>>()
-        }
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>(),
-    );
+fn check_below(text: &str, lines: usize, want: &[&str]) {
+    let moved = |fault: &&str| {
+        let (line, rest) = fault.split_once(':').unwrap();
+        format!("{}:{rest}", line.parse::<usize>().unwrap() + lines)
+    };
+    let want: Vec<_> = want.iter().map(moved).collect();
+    check(text, &want.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[test]
