@@ -1,8 +1,8 @@
-//! What it costs to find a rule, and to load many.
+//! What it costs to find a rule, to place a calendar window, and to load many rules.
 
 use divan::{Bencher, black_box};
 use tollgate::key::{KeyCodec, KeyEntry};
-use tollgate::model::Entry;
+use tollgate::model::{Entry, Timestamp};
 use tollgate::rules::{CompileOptions, RuleSet, SourceFile, compile};
 use tollgate::telemetry::RuleSeries;
 
@@ -85,6 +85,19 @@ fn find_and_write_key(bencher: Bencher<'_, '_>, count: usize) {
             });
         Some(codec.encode(&found.rule.limits[0].key_head, "shop", fields))
     });
+}
+
+#[divan::bench]
+fn calendar_window(bencher: Bencher<'_, '_>) {
+    let text = "{domain: d, descriptors: [{key: k, rate_limit: {unit: month, calendar: true, \
+                timezone: Europe/Paris}}]}";
+    let file = SourceFile { name: "bench".into(), text: text.into() };
+    let rules = match compile(&[file], CompileOptions::default(), &RuleSeries::default()) {
+        Ok(rules) => rules,
+        Err(error) => panic!("{error}"),
+    };
+    let limits: Vec<_> = rules.rules().flat_map(|rule| &rule.limits).collect();
+    bencher.bench_local(|| limits[0].at(black_box(Timestamp::from_secs(1_800_000_000))));
 }
 
 #[divan::bench(args = SIZES, sample_count = 5)]

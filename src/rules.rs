@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A `RuleSet` is valid and never changes; a reload makes a new one or keeps the old one.
-//! - A lookup allocates nothing and costs the same with ten rules and with fifty thousand.
+//! - A lookup allocates nothing and does not grow with the number of exact, prefix and network
+//!   rules; only regular expressions and globs with inner stars are tried one by one.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ mod yaml;
 pub use calendar::Calendar;
 pub use compile::{CompileOptions, SourceFile, compile};
 pub use diagnostic::{Diagnostic, Place, RulesError};
-pub use explain::{Explanation, explain};
+pub use explain::{Explanation, LevelTrace, LimitTrace, Outcome, Tried, explain};
 pub use handle::{RulesHandle, RulesStatus};
 pub use schema::schema;
 pub use source::load;

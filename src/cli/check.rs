@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::rules::{CompileOptions, Node, RuleSet, load};
+use crate::rules::{CompileOptions, Node, Rule, RuleSet, RulesError, load};
 use crate::settings::RulesSource;
 use crate::telemetry::RuleSeries;
 
@@ -42,7 +43,7 @@ pub(super) enum Output {
 }
 
 impl Reading {
-    pub(super) fn load(&self, paths: &[PathBuf]) -> Result<RuleSet, crate::rules::RulesError> {
+    pub(super) fn load(&self, paths: &[PathBuf]) -> Result<RuleSet, RulesError> {
         let source = |path: &PathBuf| RulesSource {
             path: path.clone(),
             ignore_dotfiles: self.ignore_dotfiles,
@@ -64,20 +65,29 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Res
     match (args.reading.load(&args.paths), args.output) {
         (Ok(rules), Output::Text) => write!(out, "{}", summary(&rules))?,
         (Ok(rules), Output::Json) => writeln!(out, "{:#}", to_json(&rules))?,
-        (Err(error), Output::Text) => {
-            write!(err, "{}", error.render())?;
-            return Ok(ExitCode::FAILURE);
-        }
-        (Err(error), Output::Json) => {
-            writeln!(out, "{:#}", json!({ "ok": false, "faults": error.to_json() }))?;
-            return Ok(ExitCode::FAILURE);
-        }
+        (Err(error), output) => return show_faults(&error, output, out, err),
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// For people as compilers do, for programs in place of the answer.
+pub(super) fn show_faults(
+    error: &RulesError,
+    output: Output,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    match output {
+        Output::Text => write!(err, "{}", error.render())?,
+        Output::Json => {
+            writeln!(out, "{:#}", json!({ "ok": false, "faults": error.to_json() }))?;
+        }
+    }
+    Ok(ExitCode::FAILURE)
+}
+
 fn to_json(rules: &RuleSet) -> Value {
-    let rule = |rule: &std::sync::Arc<crate::rules::Rule>| {
+    let rule = |rule: &Arc<Rule>| {
         json!({
             "path": rule.path,
             "unlimited": rule.unlimited,

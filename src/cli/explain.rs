@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::check::{Output, Reading};
+use super::check::{Output, Reading, show_faults};
 use crate::key::KeyCodec;
 use crate::model::Entry;
 use crate::rules::explain;
@@ -44,14 +44,13 @@ fn parse_entry(text: &str) -> Result<(String, String), String> {
 pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let rules = match args.reading.load(&args.rules) {
         Ok(rules) => rules,
-        Err(error) => {
-            write!(err, "{}", error.render())?;
-            return Ok(ExitCode::FAILURE);
-        }
+        Err(error) => return show_faults(&error, args.output, out, err),
     };
-    let entry = |(key, value)| Entry { key: str::as_bytes(key), value: str::as_bytes(value) };
-    let entries: Vec<_> =
-        args.entries.iter().map(|(key, value)| entry((key.as_str(), value.as_str()))).collect();
+    let entries: Vec<_> = args
+        .entries
+        .iter()
+        .map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() })
+        .collect();
     let codec = KeyCodec::new(&args.key_prefix);
     let explanation = explain(&rules, &args.domain, &entries, &codec);
     match args.output {
@@ -86,7 +85,8 @@ mod tests {
     #[test]
     fn each_level_shows_what_was_tried() {
         check("explain-several", &["shop", "user_id=42"]);
-        check("explain-shared", &["shop", "path=/api/v2/items", "method=GET"]);
+        check("explain-shared", &["shop", "path=/api/items", "method=GET"]);
+        check("explain-specific", &["shop", "path=/api/v2/items", "verb=GET"]);
         check("explain-cidr", &["shop", "remote_address=10.1.2.3", "--output=json"]);
         check("explain-exempt", &["shop", "user_id=root", "--key-prefix=p:"]);
     }

@@ -191,6 +191,11 @@ mod tests {
     }
 
     #[test]
+    fn zones_need_no_files_of_the_machine() {
+        assert!(jiff::tz::TimeZoneDatabase::bundled().get("America/Santiago").is_ok());
+    }
+
+    #[test]
     fn instants_out_of_range_do_no_harm() {
         let calendar = Calendar::try_new(Unit::Year, "UTC").unwrap();
         assert_eq!(calendar.bounds(Timestamp::default())[0], Timestamp::default());

@@ -3,6 +3,7 @@
 mod limit;
 mod metadata;
 mod series;
+mod window;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -57,7 +58,7 @@ pub(super) fn compile_readable(
     options: CompileOptions,
     series: &RuleSeries,
 ) -> Result<RuleSet, RulesError> {
-    let mut compiler = Compiler { options, domains: Vec::new() };
+    let mut compiler = Compiler { options, domains: HashMap::new() };
     for file in files {
         let mut own = Faults::new(file);
         compiler.file(file, &mut own);
@@ -68,7 +69,7 @@ pub(super) fn compile_readable(
     if !faults.is_empty() {
         return Err(RulesError(faults));
     }
-    let domains = compiler.domains.into_iter().map(|draft| {
+    let domains = compiler.domains.into_values().map(|draft| {
         let mut root = Level::new(draft.nodes);
         series::attach(&draft.name, &mut root, series);
         (draft.name, Domain { root })
@@ -114,8 +115,8 @@ impl Defaults {
 
 struct Compiler {
     options: CompileOptions,
-    /// In the order of their first files.
-    domains: Vec<Draft>,
+    /// By name; those without a valid name are faulty and stand under `?`.
+    domains: HashMap<String, Draft>,
 }
 
 struct Draft {
@@ -148,46 +149,46 @@ impl Compiler {
         };
         let Some(record) = Record::read(&root, Fields::File, faults) else { return };
         let domain = required(&record, "domain", "the file has no `domain`", faults);
-        let name = domain.map_or("?", |domain| domain.value);
-        let span = domain.map_or(record.span, |domain| domain.span);
-        let at = match self.domains.iter().position(|draft| draft.name == name) {
-            None => {
-                self.domains.push(Draft {
-                    name: name.to_owned(),
-                    place: place(file, span),
-                    nodes: Vec::new(),
-                    siblings: Siblings::new(),
-                });
-                self.domains.len() - 1
-            }
-            Some(at) => {
-                if !self.options.merge_domains && domain.is_some() {
-                    let first = &self.domains[at].place;
-                    faults.add(span, format!("domain `{}` is defined twice", shorten(name))).help(
-                        format!(
-                            "the first is at {first}; join the files or turn on domain merging"
-                        ),
-                    );
-                }
-                at
-            }
-        };
-        // Taken out so that faults of this file are found with the rules of earlier ones in view.
-        let draft = &mut self.domains[at];
-        let (mut nodes, mut siblings) =
-            (std::mem::take(&mut draft.nodes), std::mem::take(&mut draft.siblings));
+        let mut draft = self.draft(file, domain, faults);
         let server = Defaults {
             charge: self.options.charge,
             on_store_failure: self.options.on_store_failure,
         };
-        let scope = Scope { file, path: name, defaults: server.overridden(&record) };
-        faults.enter(shorten(name).into_owned());
+        let scope = Scope { file, path: &draft.name, defaults: server.overridden(&record) };
+        faults.enter(shorten(&draft.name).into_owned());
         for item in record.items("descriptors") {
-            nodes.extend(descriptor(item, &scope, &mut siblings, faults));
+            draft.nodes.extend(descriptor(item, &scope, &mut draft.siblings, faults));
         }
         faults.leave();
-        let draft = &mut self.domains[at];
-        (draft.nodes, draft.siblings) = (nodes, siblings);
+        self.domains.insert(draft.name.clone(), draft);
+    }
+
+    /// What the rules of a file are added to: those of earlier files, if they may be.
+    fn draft(
+        &mut self,
+        file: &SourceFile,
+        domain: Option<Placed<&str>>,
+        faults: &mut Faults<'_>,
+    ) -> Draft {
+        let new = |name: &str, span| Draft {
+            name: name.to_owned(),
+            place: place(file, span),
+            nodes: Vec::new(),
+            siblings: Siblings::new(),
+        };
+        let Some(Placed { span, value: name }) = domain else {
+            return new("?", Span::start());
+        };
+        match self.domains.remove(name) {
+            Some(draft) if self.options.merge_domains => draft,
+            Some(Draft { place: first, .. }) => {
+                faults.add(span, format!("domain `{}` is defined twice", shorten(name))).help(
+                    format!("the first is at {first}; join the files or turn on domain merging"),
+                );
+                Draft { place: first, ..new(name, span) }
+            }
+            None => new(name, span),
+        }
     }
 }
 
@@ -225,19 +226,36 @@ fn descriptor(
     siblings: &mut Siblings,
     faults: &mut Faults<'_>,
 ) -> Option<Node> {
+    faults.enter(label(node));
+    let node = enclosed(node, scope, siblings, faults);
+    faults.leave();
+    node
+}
+
+/// `key` or `key=value` of a descriptor, whether it is valid or not.
+fn label(node: &Yaml<'_>) -> String {
+    let text = |name| node.get(name).and_then(Yaml::as_text).map(shorten);
+    let key = text("key").unwrap_or_else(|| "?".into());
+    match node.get("value").filter(|value| !value.is_null()).and_then(Yaml::as_text) {
+        Some(value) if !value.is_empty() => format!("{key}={}", shorten(value)),
+        _ => key.into_owned(),
+    }
+}
+
+fn enclosed(
+    node: &Yaml<'_>,
+    scope: &Scope<'_>,
+    siblings: &mut Siblings,
+    faults: &mut Faults<'_>,
+) -> Option<Node> {
     let record = Record::read(node, Fields::Descriptor, faults)?;
     let key = required(&record, "key", "a descriptor without a `key`", faults);
     let value = record.text("value").filter(|value| !value.value.is_empty());
     let key_text = key.map_or("?", |key| key.value);
-    faults.enter(match value {
-        None => shorten(key_text).into_owned(),
-        Some(value) => format!("{}={}", shorten(key_text), shorten(value.value)),
-    });
     let node = build(&record, key_text, value, scope, faults);
     if let (Some(key), Some(node)) = (key, &node) {
         refuse_twin(key.span, node, scope.file, siblings, faults);
     }
-    faults.leave();
     node
 }
 

@@ -43,8 +43,8 @@ pub struct Place {
 impl Place {
     pub(super) fn new(text: &str, span: Span) -> Self {
         let offset = floor(text, span.offset());
-        let start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
-        let start = floor(text, start.max(offset.saturating_sub(EXCERPT)));
+        let from = floor(text, offset.saturating_sub(EXCERPT));
+        let start = text[from..offset].rfind('\n').map_or(from, |at| from + at + 1);
         let rest = &text[offset..floor(text, offset.saturating_add(EXCERPT))];
         let end = offset + rest.find(['\n', '\r']).unwrap_or(rest.len());
         let clean = |part: &str| part.replace(|letter: char| letter.is_control(), " ");
@@ -212,5 +212,52 @@ impl<'s> Faults<'s> {
 impl Diagnostic {
     pub(super) fn help(&mut self, help: impl Into<String>) {
         self.help = Some(help.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{CompileOptions, compile};
+    use crate::telemetry::RuleSeries;
+
+    fn faults(text: &str) -> RulesError {
+        let file = SourceFile { name: "r".into(), text: text.into() };
+        compile(&[file], CompileOptions::default(), &RuleSeries::default()).unwrap_err()
+    }
+
+    #[test]
+    fn the_fault_is_marked_in_its_line() {
+        assert_eq!(
+            faults("# é\r\ndomain: d\r\né: 1\r\n").render(),
+            "error: unknown key `é` in the top of a rules file\n \
+             --> r:3:1\n  |\n3 | é: 1\n  | ^\n  \
+             help: the top of a rules file has `domain`, `descriptors`, `charge`, \
+             `on_store_failure`\n\n1 fault\n"
+        );
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_fault() {
+        let rules: String = (0..5_000).map(|index| format!("{{kye: k{index}}}, ")).collect();
+        let error = faults(&format!("{{domain: d, descriptors: [{rules}]}}"));
+        assert_eq!(error.0.len(), 5_000);
+        let place = error.0[4_000].place.as_ref().unwrap();
+        assert_eq!((place.line, place.length, place.indent), (1, 3, EXCERPT));
+        assert_eq!(place.excerpt.chars().count(), 2 * EXCERPT);
+        assert_eq!(&place.excerpt[place.indent..][..9], "kye: k400");
+    }
+
+    #[test]
+    fn many_faults_are_summed_up_in_one_message() {
+        let text = faults(&format!("domain: d\ndescriptors: [{}]", "{}, ".repeat(50))).to_string();
+        assert_eq!(text.lines().count(), SHOWN + 1);
+        assert!(text.ends_with("\nand 30 more"), "{text}");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let text = faults("domain: d\n\"\\e[2J\\n\": 1\n").render();
+        assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text:?}");
     }
 }

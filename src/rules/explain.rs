@@ -228,7 +228,7 @@ impl fmt::Display for Explanation {
                 writeln!(f, "  {} {rule}: {why}", if *matched { "+" } else { "-" })?;
             }
             if level.unlisted > 0 {
-                writeln!(f, "  - {} other rules of this level do not match", level.unlisted)?;
+                writeln!(f, "  - other rules of this level: {}", level.unlisted)?;
             }
         }
         match &self.outcome {

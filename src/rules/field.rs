@@ -106,20 +106,21 @@ impl Level {
         self.fields().iter().enumerate().find(|(_, field)| field.name == name)
     }
 
-    /// What to do about a key that the level does not have.
-    pub(super) fn suggestion(self, unknown: &str) -> String {
+    /// What to do about a key that the level does not have, and the field that it may stand for.
+    pub(super) fn suggestion(self, unknown: &str) -> (String, Option<&'static str>) {
         if let Some(level) = Self::ALL.into_iter().find(|level| level.field(unknown).is_some()) {
-            return format!("`{unknown}` belongs to {}, not to {}", level.name(), self.name());
+            let help = format!("`{unknown}` belongs to {}, not to {}", level.name(), self.name());
+            return (help, None);
         }
         let lower = unknown.to_lowercase();
         let distance = |field: &Field| strsim::damerau_levenshtein(&lower, field.name);
         match self.fields().iter().min_by_key(|field| distance(field)) {
             Some(near) if unknown.len() <= 64 && distance(near) <= near.name.len().div_ceil(3) => {
-                format!("did you mean `{}`?", near.name)
+                (format!("did you mean `{}`?", near.name), Some(near.name))
             }
             _ => {
                 let names: Vec<_> = self.fields().iter().map(|field| field.name).collect();
-                format!("{} has {}", self.name(), list(&names))
+                (format!("{} has {}", self.name(), list(&names)), None)
             }
         }
     }

@@ -6,8 +6,8 @@ use super::diagnostic::Faults;
 use super::field::{Field, Kind, Level};
 use super::yaml::{Span, Value, Yaml, shorten};
 
-/// One map of the file. A field that is null is absent; one that is faulty is reported here and
-/// is present without a value.
+/// One map of the file. A field that is null is absent; one that is faulty or misspelt is reported
+/// here and is present without a value, so that nobody misses it.
 #[derive(Debug)]
 pub(super) struct Record<'a, 't> {
     /// Of the map.
@@ -48,7 +48,8 @@ impl<'a, 't> Record<'a, 't> {
             faults.add(node.span, message);
             return None;
         };
-        let mut found = Vec::with_capacity(entries.len());
+        let mut found: Vec<(_, Found<'a, 't>)> = Vec::with_capacity(entries.len());
+        let mut misspelt = Vec::new();
         for (key, value) in entries {
             let Some(name) = key.as_text() else {
                 faults.add(key.span, format!("expected a field name, found {}", key.kind()));
@@ -56,7 +57,9 @@ impl<'a, 't> Record<'a, 't> {
             };
             let Some((_, field)) = level.field(name) else {
                 let message = format!("unknown key `{}` in {}", shorten(name), level.name());
-                faults.add(key.span, message).help(level.suggestion(name));
+                let (help, meant) = level.suggestion(name);
+                faults.add(key.span, message).help(help);
+                misspelt.extend(meant.map(|name| (name, key.span, value)));
                 continue;
             };
             if value.is_null() {
@@ -64,6 +67,11 @@ impl<'a, 't> Record<'a, 't> {
             }
             let typed = typed(field, value, faults);
             found.push((field.name, Found { key: key.span, node: value, typed }));
+        }
+        for (name, key, node) in misspelt {
+            if found.iter().all(|(other, _)| *other != name) {
+                found.push((name, Found { key, node, typed: None }));
+            }
         }
         Some(Self { span: entries.first().map_or(node.span, |(key, _)| key.span), found })
     }
@@ -80,6 +88,11 @@ impl<'a, 't> Record<'a, 't> {
     /// Where the name of the field stands, also of one without a valid value.
     pub(super) fn key(&self, name: &str) -> Option<Span> {
         self.get(name).map(|found| found.key)
+    }
+
+    /// Whether the field is there but has no valid value.
+    pub(super) fn is_faulty(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|found| found.typed.is_none())
     }
 
     /// The value of a scalar as it is written.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use regex::bytes::{Regex, RegexBuilder};
 
+use super::yaml::shorten;
 use crate::model::Entry;
 
 /// Compiled size of one regular expression, in bytes.
@@ -232,9 +233,9 @@ fn regex_literals(text: &str) -> usize {
 }
 
 fn network(text: &str) -> Result<IpNet, PatternFault> {
-    let help = || "expected a network such as `10.0.0.0/8` or `2001:db8::/32`, or an address";
     let Some(network) = parse_network(text.as_bytes()) else {
-        return Err((format!("`{text}` is not a network"), help().to_owned()));
+        let help = "expected a network such as `10.0.0.0/8` or `2001:db8::/32`, or an address";
+        return Err((format!("`{}` is not a network", shorten(text)), help.to_owned()));
     };
     match network.trunc() {
         whole if whole == network => Ok(whole),

@@ -32,14 +32,15 @@ fn map(level: Level) -> Value {
         .iter()
         .map(|field| (field.name.to_owned(), property(level, field)))
         .collect();
-    let one_of_them: Vec<_> =
-        level.required().iter().map(|name| json!({ "required": [name] })).collect();
-    json!({
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": false,
-        "anyOf": one_of_them,
-    })
+    let mut map =
+        json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    match level.required() {
+        [only] => map["required"] = json!([only]),
+        several => {
+            map["anyOf"] = several.iter().map(|name| json!({ "required": [name] })).collect();
+        }
+    }
+    map
 }
 
 fn property(level: Level, field: &Field) -> Value {

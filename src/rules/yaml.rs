@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use granit_parser::{Event, Options, Parser, ScalarStyle, StructureStyle};
+use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, StructureStyle};
 
 use super::diagnostic::Faults;
 
@@ -97,6 +97,12 @@ impl<'t> Yaml<'t> {
             Value::Scalar { text, .. } => Some(text),
             Value::List(_) | Value::Map(_) => None,
         }
+    }
+
+    /// The value of a key, if the node is a map that has it.
+    pub(super) fn get(&self, name: &str) -> Option<&Self> {
+        let Value::Map(entries) = &self.value else { return None };
+        entries.iter().find(|(key, _)| key.as_text() == Some(name)).map(|(_, value)| value)
     }
 
     /// Nodes in the tree, and how deep it is.
@@ -207,7 +213,7 @@ impl<'t> Reader<'t, '_, '_> {
 
     fn open(&mut self, span: Span, anchor: usize, value: Value<'t>) -> Option<()> {
         if self.open.len() >= MAX_DEPTH {
-            self.faults.add(span, format!("lists and maps are nested more than {MAX_DEPTH} deep"));
+            self.too_deep(span);
             return None;
         }
         self.open.push(Open { span, anchor, value, key: None });
@@ -251,7 +257,7 @@ impl<'t> Reader<'t, '_, '_> {
             return None;
         }
         if self.open.len() + depth > MAX_DEPTH {
-            self.faults.add(span, format!("lists and maps are nested more than {MAX_DEPTH} deep"));
+            self.too_deep(span);
             return None;
         }
         Some(())
@@ -306,6 +312,10 @@ impl<'t> Reader<'t, '_, '_> {
         }
     }
 
+    fn too_deep(&mut self, span: Span) {
+        self.faults.add(span, format!("lists and maps are nested more than {MAX_DEPTH} deep"));
+    }
+
     fn refuse_tab(&mut self, text: &str, span: Span) -> Option<()> {
         let before = span.column() - 1;
         let start = span.offset().saturating_sub(before);
@@ -337,6 +347,10 @@ impl<'t> Reader<'t, '_, '_> {
             }
             offset += line.len();
         }
+        if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+            self.too_deep(Span::at(marker));
+            return;
+        }
         self.faults.add(Span::at(marker), format!("not valid YAML: {}", error.info())).help(
             "the rest of the file is not checked; quote values that hold `: `, `#`, `*`, `&` or `@` in \
              a place where YAML gives them a meaning",
@@ -344,9 +358,13 @@ impl<'t> Reader<'t, '_, '_> {
     }
 }
 
-/// A text as it may stand in a message.
+/// A text as it may stand in a message: cut, and without control characters.
 pub(super) fn shorten(text: &str) -> Cow<'_, str> {
     const LONGEST: usize = 60;
+    if text.contains(char::is_control) {
+        let clean: String = text.chars().filter(|letter| !letter.is_control()).collect();
+        return Cow::Owned(shorten(&clean).into_owned());
+    }
     match text.char_indices().nth(LONGEST) {
         None => Cow::Borrowed(text),
         Some((at, _)) => Cow::Owned(format!("{}…", &text[..at])),

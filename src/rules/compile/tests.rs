@@ -1,3 +1,5 @@
+//! Every kind of fault with its place and wording, and what good files compile to.
+
 use super::*;
 
 fn file(name: &str, text: &str) -> SourceFile {
@@ -24,39 +26,27 @@ fn check(text: &str, want: &[&str]) {
     assert_eq!(got, want, "in\n{text}");
 }
 
-/// The faults of one rule; places count from the start of `rule`, which is on line 1.
+/// The faults of one or more rules; places count from their start.
 #[track_caller]
-fn check_rule(rule: &str, want: &[&str]) {
-    check(
-        &format!("{{domain: d, descriptors: [\n{rule}]}}"),
-        &{
-            let moved = |text: &&str| {
-                let (line, rest) = text.split_once(':').unwrap();
-                format!("{}:{rest}", line.parse::<usize>().unwrap() + 1)
-            };
-            want.iter().map(moved).collect::<Vec<_>>()
-        }
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>(),
-    );
+fn check_rule(rules: &str, want: &[&str]) {
+    check_below(&format!("{{domain: d, descriptors: [\n{rules}]}}"), 1, want);
+}
+
+/// The faults of one limit; places count from its start.
+#[track_caller]
+fn check_limit(limit: &str, want: &[&str]) {
+    let text = format!("{{domain: d, descriptors: [\n{{key: k, rate_limit:\n{limit}}}]}}");
+    check_below(&text, 2, want);
 }
 
 #[track_caller]
-fn check_limit(limit: &str, want: &[&str]) {
-    check_rule(
-        &format!("{{key: k, rate_limit:\n{limit}}}"),
-        &{
-            let moved = |text: &&str| {
-                let (line, rest) = text.split_once(':').unwrap();
-                format!("{}:{rest}", line.parse::<usize>().unwrap() + 1)
-            };
-            want.iter().map(moved).collect::<Vec<_>>()
-        }
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>(),
-    );
+fn check_below(text: &str, lines: usize, want: &[&str]) {
+    let moved = |fault: &&str| {
+        let (line, rest) = fault.split_once(':').unwrap();
+        format!("{}:{rest}", line.parse::<usize>().unwrap() + lines)
+    };
+    let want: Vec<_> = want.iter().map(moved).collect();
+    check(text, &want.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[test]
@@ -97,6 +87,8 @@ fn unknown_keys_at_every_level() {
     );
     check_rule("{key: k, vaule: v}", &["1:10: unknown key `vaule` in a descriptor"]);
     check_limit("{unlimied: true, unit: day}", &["1:2: unknown key `unlimied` in a rate limit"]);
+    check_limit("{unlimied: true}", &["1:2: unknown key `unlimied` in a rate limit"]);
+    check_rule("{kye: k}", &["1:2: unknown key `kye` in a descriptor"]);
     check_limit(
         "{unit: day, shadow_mode: true}",
         &["1:13: unknown key `shadow_mode` in a rate limit"],
@@ -258,7 +250,7 @@ fn limits_that_contradict_themselves() {
         &[],
     );
     check_limit("{unit: day, allow_large_log: true}", &["1:13: `fixed_window` has no log"]);
-    check_limit("{unit: hour, calendar: true}", &["1:14: a hour has no calendar"]);
+    check_limit("{unit: hour, calendar: true}", &["1:14: unit `hour` has no calendar"]);
     check_limit(
         "{unit: day, calendar: true, unit_multiplier: 2}",
         &["1:46: a calendar window is one unit long"],
@@ -316,9 +308,9 @@ fn anchors_and_merge_keys_are_bounded() {
     }
     check(&bomb, &["6:9: anchors and aliases repeat more than 200000 values"]);
     let deep = format!("domain: d\ndescriptors: {}", "[".repeat(100_000));
-    check(&deep, &["2:213: lists and maps are nested more than 200 deep"]);
+    check(&deep, &["2:269: lists and maps are nested more than 200 deep"]);
     let nested =
-        (0..60).fold("[]".to_owned(), |inner, _| format!("[{{key: k, descriptors: {inner}}}]"));
+        (0..98).fold("[]".to_owned(), |inner, _| format!("[{{key: k, descriptors: {inner}}}]"));
     check(&format!("domain: d\ndescriptors: {nested}"), &[]);
 }
 
@@ -342,6 +334,8 @@ fn domains_across_files() {
          domain merging"
     );
     assert_eq!(run(&files, true), "d.j d.k.x e.k");
+    let nameless = [file("a", "descriptors: [{key: k}]"), file("b", "descriptors: [{key: k}]")];
+    assert_eq!(run(&nameless, true).lines().count(), 2, "no rule of theirs is a duplicate");
     let twice = [
         files[0].clone(),
         file("b", "{domain: d, descriptors: [{key: k, descriptors: [{key: y}]}]}"),
@@ -372,7 +366,7 @@ fn one_run_reports_every_fault_of_every_file() {
         places,
         [
             "a:2:1 ",
-            "a:4:4 d",
+            "a:4:4 d > ?=v",
             "a:4:33 d > ?=v > rate_limit",
             "a:5:62 d > k > l > rate_limits[1]",
             "b:1:9 ",

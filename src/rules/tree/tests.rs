@@ -1,3 +1,5 @@
+//! Which rule a descriptor finds, against tables and against trying every rule.
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
