@@ -4,6 +4,7 @@
 //! The library exists for the binary, the tests and the benches; it is not published.
 
 pub mod algorithm;
+pub mod cli;
 pub mod clock;
 pub mod key;
 pub mod limiter;

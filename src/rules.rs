@@ -14,9 +14,11 @@ use crate::telemetry::RuleMetrics;
 
 mod calendar;
 mod tree;
+mod watch;
 
 pub use calendar::Calendar;
 pub use tree::{Domain, Match, Node, RuleSet};
+pub use watch::{Watcher, watch};
 
 /// A node of the tree that a descriptor can end on.
 #[derive(Debug)]
