@@ -29,7 +29,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve decisions over gRPC and HTTP
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }

@@ -114,3 +114,52 @@ pub(super) fn run(
         Err(error) => fail(EXIT_UNAVAILABLE, &format_args!("{error:#}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// The exit code of `tollgate serve` with a server that ends at once, and whether it ran.
+    #[track_caller]
+    fn check(flags: &[&str], server: anyhow::Result<()>, code: u8, has_run: bool) {
+        let args = ["tollgate", "serve"].iter().chain(flags);
+        let Command::Serve(args) = Cli::try_parse_from(args).unwrap().command else {
+            panic!("another command");
+        };
+        let served = Cell::new(false);
+        let exit = run(&args, [], |_| {
+            served.set(true);
+            server
+        });
+        assert_eq!(format!("{exit:?}"), format!("{:?}", ExitCode::from(code)));
+        assert_eq!(served.get(), has_run);
+    }
+
+    #[test]
+    fn only_valid_settings_with_rules_reach_the_server() {
+        check(&[], Ok(()), EXIT_USAGE, false);
+        check(&["--rules", "x", "--store", "http://h"], Ok(()), EXIT_USAGE, false);
+        check(&["--print-settings"], Ok(()), 0, false);
+    }
+
+    #[test]
+    fn flags_reach_the_settings_and_a_failed_server_is_unavailable() {
+        let flags = ["--rules", "a", "--rules", "b", "--merge-domains", "--workers", "3"];
+        let args = ["tollgate", "serve"].iter().chain(&flags);
+        let Command::Serve(args) = Cli::try_parse_from(args).unwrap().command else {
+            panic!("another command");
+        };
+        let settings = Settings::load(None, [], &args.flags()).unwrap().settings;
+        let paths: Vec<_> =
+            settings.rules.sources.iter().map(|source| source.path.clone()).collect();
+        assert_eq!(paths, [PathBuf::from("a"), PathBuf::from("b")]);
+        assert!(settings.rules.merge_domains);
+        assert_eq!(settings.grpc.workers, 3);
+        check(&["--rules", "a"], Err(anyhow::anyhow!("no port")), EXIT_UNAVAILABLE, true);
+    }
+}

@@ -35,7 +35,7 @@ pub(super) fn translate(
     reference.rules();
     reference.redis();
     for (variable, key) in BOOLS {
-        reference.convert(variable, key, |text| parse::go_bool(text));
+        reference.convert(variable, key, parse::go_bool);
     }
     for (variable, key) in TEXTS {
         reference.convert(variable, key, |text| Ok(text.to_owned()));

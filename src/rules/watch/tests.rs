@@ -20,7 +20,7 @@ fn start(path: &Path, swapped_link: Option<&Path>) -> Fixture {
         swapped_link: swapped_link.map(Path::to_owned),
     };
     let (told, changes) = mpsc::channel();
-    let watcher = watch(&[source], move || drop(told.send(()))).unwrap();
+    let watcher = watch(&[source], move || told.send(()).unwrap_or(())).unwrap();
     Fixture { _watcher: watcher, changes }
 }
 
