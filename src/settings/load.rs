@@ -74,9 +74,14 @@ impl Settings {
         let file = file.map(|path| layers::file(path, &mut faults)).unwrap_or_default();
         let own = layers::variables(&mut env, &mut ignored, &mut faults);
         let flags = flags.layer();
-        let has_own_rules = file.has("rules.paths");
-        let stronger =
-            |key: &str| own.has(key) || flags.has(key) || (key == "rules.paths" && has_own_rules);
+        // What the reference assumes about its folder of rules is weaker than what a file says.
+        let assumed = [
+            ("rules.paths", true),
+            ("rules.ignore_dotfiles", !env.contains_key("RUNTIME_IGNOREDOTFILES")),
+            ("rules.swapped_link", !env.contains_key("RUNTIME_WATCH_ROOT")),
+        ]
+        .map(|(key, is_assumed)| (key, is_assumed && file.has(key)));
+        let stronger = |key: &str| own.has(key) || flags.has(key) || assumed.contains(&(key, true));
         let (theirs, unused) = reference::translate(&env, &stronger, &mut faults);
         ignored.extend(unused);
 

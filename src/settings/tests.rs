@@ -293,6 +293,9 @@ fn the_references_folder_of_rules_is_one_source() {
     let (_folder, path) = file("t.toml", "rules.paths = ['theirs']");
     let loaded = load(Some(&path), &[root], &[]).unwrap();
     assert_eq!(loaded.settings.rules.sources, [expected("theirs", true, None)]);
+    let (_folder, path) = file("t.toml", "rules.ignore_dotfiles = true");
+    let loaded = load(Some(&path), &[root], &[]).unwrap();
+    assert!(loaded.settings.rules.sources[0].ignore_dotfiles);
 }
 
 #[test]
