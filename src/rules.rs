@@ -25,6 +25,7 @@ mod pattern;
 mod schema;
 mod source;
 mod tree;
+mod watch;
 mod yaml;
 
 pub use calendar::Calendar;
@@ -35,6 +36,7 @@ pub use handle::{RulesHandle, RulesStatus};
 pub use schema::schema;
 pub use source::load;
 pub use tree::{Domain, Match, Node, RuleSet};
+pub use watch::{Watcher, watch};
 
 /// A node of the tree that a descriptor can end on.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use axum::Router;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-pub use app::{App, StartError};
+pub use app::{App, StartError, run};
 pub use drain::{Stop, StopHandle};
 pub use health::Health;
 pub use listener::{BindError, ListenerName};

@@ -3,10 +3,12 @@
 mod table;
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tokio::runtime::Builder;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -139,6 +141,22 @@ impl Tally {
     /// 0 if all calls were within their limits, else 1.
     pub fn exit_code(self) -> u8 {
         u8::from(self.over_limit > 0)
+    }
+}
+
+/// Runs the command on a runtime of its own, writing to standard output.
+pub(super) fn run_alone(args: &HitArgs) -> ExitCode {
+    let outcome = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(HitError::Write)
+        .and_then(|runtime| runtime.block_on(run(args, &mut io::stdout())));
+    match outcome {
+        Ok(tally) => ExitCode::from(tally.exit_code()),
+        Err(HitError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => super::fail(error.exit_code(), &error),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The whole service, made from settings.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::{Addresses, BindError, Health, LimiterFactory, Parts, RunError, Serve
 use crate::clock::Clock;
 use crate::key::KeyCodec;
 use crate::limiter::{Context, Limiter};
-use crate::rules::{RulesError, RulesHandle};
+use crate::rules::{self, RulesError, RulesHandle};
 use crate::settings::{Settings, StoreUrl};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
@@ -23,6 +24,8 @@ pub struct App {
     server: Server,
     memory: Option<Arc<MemoryStore>>,
     metrics: Arc<Metrics>,
+    /// Reloads the rules as long as it is held.
+    watcher: rules::Watcher,
 }
 
 /// Why a service does not start.
@@ -34,6 +37,26 @@ pub enum StartError {
     Bind(#[from] BindError),
     #[error("redis cannot be used")]
     Store(#[source] StoreError),
+    #[error("rules files cannot be watched")]
+    Watch(#[source] notify::Error),
+    #[error("no event queue or signal handler")]
+    System(#[from] io::Error),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// The service does not start.
+pub fn run(settings: &Settings) -> Result<(), StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = Stop::on_signals()?;
+        App::start(settings)?.run(stop).await?;
+        Ok(())
+    })
 }
 
 impl App {
@@ -48,13 +71,21 @@ impl App {
         let rules = Arc::new(RulesHandle::default());
         let health = Health::default();
         let clock = Clock::System;
-        let reloader = Reloader::new(
+        let reloader = Arc::new(Reloader::new(
             settings,
             Arc::clone(&rules),
             Arc::clone(&metrics),
             health.clone(),
             clock.clone(),
-        );
+        ));
+        let reload = {
+            let reloader = Arc::clone(&reloader);
+            move || {
+                // What is wrong with the rules has been told.
+                reloader.reload().ok();
+            }
+        };
+        let watcher = rules::watch(&settings.rules.sources, reload).map_err(StartError::Watch)?;
         if let Err(faults) = reloader.reload()
             && !settings.rules.start_without_rules
         {
@@ -84,7 +115,7 @@ impl App {
             health,
         };
         let server = Server::bind(settings, parts)?;
-        Ok(Self { server, memory, metrics })
+        Ok(Self { server, memory, metrics, watcher })
     }
 
     pub fn addresses(&self) -> Addresses {
@@ -108,7 +139,9 @@ impl App {
                 }
             });
         }
-        self.server.run(stop).await
+        let ended = self.server.run(stop).await;
+        drop(self.watcher);
+        ended
     }
 }
 

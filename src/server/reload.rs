@@ -10,7 +10,7 @@ use crate::telemetry::{Metrics, events};
 
 /// Keeps a [`RulesHandle`] in step with its files.
 #[derive(Debug)]
-pub struct Reloader {
+pub(super) struct Reloader {
     settings: RulesSettings,
     options: CompileOptions,
     rules: Arc<RulesHandle>,
@@ -20,7 +20,7 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    pub fn new(
+    pub(super) fn new(
         settings: &Settings,
         rules: Arc<RulesHandle>,
         metrics: Arc<Metrics>,
@@ -41,7 +41,7 @@ impl Reloader {
     /// # Errors
     ///
     /// All faults of all files.
-    pub fn reload(&self) -> Result<(), RulesError> {
+    pub(super) fn reload(&self) -> Result<(), RulesError> {
         let rules = match rules::load(&self.settings.sources, self.options, &self.metrics.rules) {
             Ok(rules) => rules,
             Err(error) => {
