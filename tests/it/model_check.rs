@@ -282,7 +282,7 @@ fn redis_decides_as_the_algorithms_do() {
 fn the_script_multiplies_and_divides_exactly() {
     let server = RedisServer::start();
     let connection = RefCell::new(server.connection());
-    let exact = include_str!("../../lua/exact.lua");
+    let exact = concat!(include_str!("../../lua/common.lua"), include_str!("../../lua/exact.lua"));
     let script = format!(
         "{exact}
          local quotient, rest = muldiv(tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
