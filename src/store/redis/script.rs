@@ -264,11 +264,11 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_malformed(reply: Value, got: usize) {
+    fn check_malformed(reply: &Value, got: usize) {
         let call = Call { checks: smallvec::smallvec![check()] };
         let batch = [call];
         let request = Request::new(&batch, None, 0);
-        let error = request.decode(&reply).unwrap_err();
+        let error = request.decode(reply).unwrap_err();
         assert!(
             matches!(error, StoreError::MalformedReply { want: 5, got: found } if found == got)
         );
@@ -276,9 +276,9 @@ mod tests {
 
     #[test]
     fn a_reply_of_another_shape_is_an_error() {
-        check_malformed(Value::Nil, 0);
-        check_malformed(Value::Array(vec![Value::Int(1); 4]), 4);
-        check_malformed(Value::Array(vec![Value::Int(1); 6]), 6);
-        check_malformed(Value::Array([vec![Value::Int(1); 4], vec![Value::Nil]].concat()), 4);
+        check_malformed(&Value::Nil, 0);
+        check_malformed(&Value::Array(vec![Value::Int(1); 4]), 4);
+        check_malformed(&Value::Array(vec![Value::Int(1); 6]), 6);
+        check_malformed(&Value::Array([vec![Value::Int(1); 4], vec![Value::Nil]].concat()), 4);
     }
 }
