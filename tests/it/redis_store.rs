@@ -234,3 +234,35 @@ async fn the_time_is_that_of_redis() {
     let day = 86_400_000_000;
     assert!((day - 60_000_000..=day).contains(&verdict.reset), "{}", verdict.reset);
 }
+
+#[tokio::test]
+async fn a_log_has_one_entry_per_instant() {
+    let server = RedisServer::start();
+    let clock = Clock::manual(MIDNIGHT);
+    let store = redis_store(&server, clock.clone());
+    let limit = limit(AlgorithmKind::SlidingWindowLog, 1_000, DAY);
+    for instant in 0..3 {
+        clock.set(MIDNIGHT + Duration::from_secs(instant));
+        for _ in 0..10 {
+            decide_one(&store, &take("k", limit, 3)).await;
+        }
+    }
+    assert_eq!(server.run::<u64>(&["LLEN", "k"]), 3);
+    let newest: String = server.run(&["LINDEX", "k", "-1"]);
+    assert_eq!(newest, "1750032002000000:30:90");
+}
+
+#[tokio::test]
+async fn states_can_be_read_in_redis() {
+    let server = RedisServer::start();
+    let clock = Clock::manual(MIDNIGHT + Duration::from_secs(1));
+    let store = redis_store(&server, clock);
+    for (algorithm, want) in [
+        (AlgorithmKind::FixedWindow, "1750032000000:4"),
+        (AlgorithmKind::SlidingWindowCounter, "1750032000000:0:4"),
+        (AlgorithmKind::TokenBucket, "1750032001000000:4:0"),
+    ] {
+        decide_one(&store, &take(algorithm.name(), limit(algorithm, 10, DAY), 4)).await;
+        assert_eq!(server.run::<String>(&["GET", algorithm.name()]), want);
+    }
+}
