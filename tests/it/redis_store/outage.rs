@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tollgate::clock::{Clock, Stopwatch};
-use tollgate::model::{Call, Verdict};
+use tollgate::model::{AlgorithmKind, Call, Hits, Verdict};
 use tollgate::settings::{RedisUrl, StoreSettings};
 use tollgate::store::redis::RedisStore;
 use tollgate::store::{Store, StoreError};
 
 use super::{daily, decide_one, take};
 use crate::support::redis::RedisServer;
-use crate::support::{redis_store, store_settings};
+use crate::support::{call, check, limit, redis_store, store_settings};
 
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a store may take to work again; a second is what is promised.
 const RECOVERY: Duration = Duration::from_secs(5);
 
@@ -76,14 +77,23 @@ async fn a_flush_of_scripts_is_never_seen_and_costs_one_body() {
     assert_eq!(server.calls_of("script|load"), 0);
 }
 
+/// Proxies and access lists often refuse `SCRIPT`; these commands are all that is needed.
 #[tokio::test]
 async fn a_user_without_script_commands_is_enough() {
     let server = RedisServer::start();
-    server.run::<()>(&["ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-script"]);
+    server.run::<()>(&[
+        "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+eval", "+evalsha", "+time", "+get",
+        "+set", "+del", "+lindex", "+llen", "+ltrim", "+rpush", "+pexpire",
+    ]);
     let store = open(&server.url_as("limited:pw@"), RECOVERY);
-    assert!(decide_one(&store, &take("k", daily(1), 1)).await.allowed);
-    server.run::<()>(&["SCRIPT", "FLUSH"]);
-    assert!(!decide_one(&store, &take("k", daily(1), 1)).await.allowed);
+    for algorithm in AlgorithmKind::ALL {
+        let limit = limit(algorithm, 3, Duration::from_secs(86_400));
+        for hits in [Hits::Take(2), Hits::Take(2), Hits::Refund(1), Hits::Refund(1)] {
+            store.decide(&[call([check(algorithm.name(), limit, hits)])]).await.unwrap();
+            server.run::<()>(&["SCRIPT", "FLUSH"]);
+        }
+        assert_eq!(decide_one(&store, &take(algorithm.name(), limit, 1)).await.used, 0);
+    }
 }
 
 #[tokio::test]
@@ -139,8 +149,8 @@ async fn a_frozen_redis_costs_no_more_than_the_timeout() {
         let error = store.decide(&batch).await.unwrap_err();
         assert!(matches!(error.reason(), "timeout" | "connect"), "{error:?}");
     }
-    // Far below what 50 waits of anything but that timeout would take.
-    assert!(watch.elapsed() < 40 * 50 * TIMEOUT / 10, "{:?}", watch.elapsed());
+    // A busy machine may be late, but 50 waits for a connection would take longer still.
+    assert!(watch.elapsed() < 20 * CONNECT_TIMEOUT, "{:?}", watch.elapsed());
     server.thaw();
     recover(&store, &batch).await;
 }
