@@ -1,7 +1,7 @@
 -- Token buckets and GCRA, as src/algorithm/bucket.rs has them. Stored: "<last µs>:<level>:<f>",
 -- where a level of whole hits and f/W of a hit is in the bucket.
 
-local function bucket(now)
+local function bucket()
   local self = {}
 
   function self.load(key, limit)
@@ -67,7 +67,7 @@ local function bucket(now)
   end
 
   function self.text(state)
-    return string.format('%.0f:%.0f:%.0f', state.last, state.level, state.fraction)
+    return string.format('%d:%d:%d', state.last, state.level, state.fraction)
   end
 
   return self

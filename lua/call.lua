@@ -1,27 +1,21 @@
 -- Decides a batch of calls, as src/algorithm/call.rs does, and writes each counter back once.
 --
--- ARGV: now in µs (0: ask Redis), TTL jitter in ms; the number of limits, then each as code,
--- amount, capacity, window in µs, where a window of 0 is followed by the four bounds of a calendar;
+-- ARGV: now in µs, TTL jitter in ms, 'mixed'; the number of limits, then each as code, amount,
+-- capacity and window in µs, where a window of 0 is followed by the four bounds of a calendar;
 -- then calls to the end, each as the number of its checks and per check the index of its key, that
 -- of its limit, hits (negative: refund) and mode: 2*effect + (1 if always charged), with an effect
 -- of 0 deny, 1 observe, 2 + g quota of group g.
 -- Reply: allowed, used, remaining, reset and retry (-1: none) of every check, in one flat array.
 
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-
 local make = { fixed_window, sliding_window_log, sliding_window_counter, bucket }
 local made = {}
 local function algorithm(code)
-  if not made[code] then made[code] = make[code](now) end
+  if not made[code] then made[code] = make[code]() end
   return made[code]
 end
 
-local limits, at = {}, 4
-for index = 1, tonumber(ARGV[3]) do
+local limits, at = {}, 5
+for index = 1, tonumber(ARGV[4]) do
   local limit = {
     algorithm = algorithm(tonumber(ARGV[at])),
     amount = tonumber(ARGV[at + 1]),
@@ -114,15 +108,13 @@ while ARGV[at] do
   at = at + 4 * count
 end
 
-local jitter = tonumber(ARGV[2])
 for key = 1, #KEYS do
   local state = states[key]
   if state ~= stored[key] then
-    local ttl = math.max(math.ceil((state.expires - now) / 1000), 1) + jitter
     if kinds[key].save then
-      kinds[key].save(KEYS[key], state, ttl)
+      kinds[key].save(KEYS[key], state)
     else
-      redis.call('SET', KEYS[key], kinds[key].text(state), 'PX', ttl)
+      redis.call('SET', KEYS[key], kinds[key].text(state), 'PX', ttl(state.expires))
     end
   end
 end

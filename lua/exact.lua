@@ -1,6 +1,4 @@
--- Integers in doubles: no value here leaves ±2^53, so nothing is ever rounded.
-
-local MAX_HITS = 2^53 - 1
+-- Products and quotients of integers, exact although Lua's numbers are doubles.
 
 -- floor(a*b/c) and the remainder, for integers a < 2^53, b <= 2^51, 0 < c < 2^53 of which the
 -- quotient is below 2^53. Where c > 2^51, b must be below c.
@@ -47,23 +45,4 @@ local function muldiv_up(a, b, c)
   local quotient, rest = muldiv(a, b, c)
   if rest > 0 then return quotient + 1 end
   return quotient
-end
-
--- a - b, at least 0.
-local function less(a, b)
-  if a > b then return a - b end
-  return 0
-end
-
--- The whole numbers of `text` as `pattern` captures them; nothing unless each is exact.
-local function numbers(text, pattern)
-  if type(text) ~= 'string' then return end
-  local a, b, c = string.match(text, pattern)
-  a, b = tonumber(a), tonumber(b)
-  if not a or a > MAX_HITS or b > MAX_HITS then return end
-  if c then
-    c = tonumber(c)
-    if c > MAX_HITS then return end
-  end
-  return a, b, c
 end

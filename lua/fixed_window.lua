@@ -1,4 +1,4 @@
--- Fixed windows, as src/algorithm/fixed_window.rs has them. Stored: "<start ms>:<count>".
+-- Fixed windows, as src/algorithm/fixed_window.rs has them.
 
 -- Start and end of the aligned window that holds `time`, in µs.
 local function window_of(limit, time)
@@ -14,28 +14,21 @@ local function window_of(limit, time)
   return bounds[3], bounds[4]
 end
 
-local function fixed_window(now)
+local function fixed_window()
   local self = {}
 
   function self.load(key)
-    local start, count = numbers(redis.pcall('GET', key), '^(%d+):(%d+)$')
-    if start and start <= MAX_HITS / 1000 then return { start = start * 1000, count = count } end
+    local start, count = read_window(key)
+    return { start = start, count = count }
   end
 
   function self.check(limit, state, hits, charged)
-    local time = now
-    if state and state.start > time then time = state.start end
+    local time = math.max(now, state.start)
     local start, stop = window_of(limit, time)
     local used = 0
-    if state and state.start == start then used = state.count end
+    if state.start == start then used = state.count end
     local capacity = limit.capacity
-    local allowed = hits < 0 or used + hits <= capacity
-    local count = used
-    if hits < 0 then
-      count = less(used, -hits)
-    elseif capacity > 0 and (allowed or charged) then
-      count = math.min(used + hits, MAX_HITS)
-    end
+    local allowed, count = charge(capacity, used, hits, charged)
     if count ~= used then state = { start = start, count = count, expires = stop } end
     local reset, retry = less(stop, time), -1
     if not allowed and hits <= capacity and capacity > 0 then retry = reset end
@@ -43,7 +36,7 @@ local function fixed_window(now)
   end
 
   function self.text(state)
-    return string.format('%.0f:%.0f', state.start / 1000, state.count)
+    return window_text(state.start, state.count)
   end
 
   return self

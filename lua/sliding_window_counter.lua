@@ -1,7 +1,7 @@
 -- Sliding window counters, as src/algorithm/sliding_window_counter.rs has them. Stored:
 -- "<start ms>:<previous>:<current>".
 
-local function sliding_window_counter(now)
+local function sliding_window_counter()
   local self = {}
 
   function self.load(key)
@@ -63,7 +63,7 @@ local function sliding_window_counter(now)
   end
 
   function self.text(state)
-    return string.format('%.0f:%.0f:%.0f', state.start / 1000, state.previous, state.current)
+    return string.format('%d:%d:%d', state.start / 1000, state.previous, state.current)
   end
 
   return self

@@ -5,7 +5,7 @@
 -- A log in hand is the stored entries `skip`, … (`kept` of them; all if nil) and then `added`.
 -- `base` is the running total before its first entry. Logs are never changed, only replaced.
 
-local function sliding_window_log(now)
+local function sliding_window_log()
   local self = {}
   local MODULUS = 2^48
 
@@ -194,7 +194,7 @@ local function sliding_window_log(now)
     return was.at == is.at and was.hits == is.hits and was.total == is.total
   end
 
-  function self.save(key, log, ttl)
+  function self.save(key, log)
     if is_unchanged(log) then return end
     if log.kept == 0 then
       if log.list.size ~= 0 then redis.call('DEL', key) end
@@ -202,9 +202,9 @@ local function sliding_window_log(now)
       redis.call('LTRIM', key, log.skip, log.kept and log.skip + log.kept - 1 or -1)
     end
     for _, one in ipairs(log.added) do
-      redis.call('RPUSH', key, string.format('%.0f:%.0f:%.0f', one.at, one.hits, one.total))
+      redis.call('RPUSH', key, string.format('%d:%d:%d', one.at, one.hits, one.total))
     end
-    if log.last then redis.call('PEXPIRE', key, ttl) end
+    if log.last then redis.call('PEXPIRE', key, ttl(log.expires)) end
   end
 
   return self

@@ -19,8 +19,11 @@ use self::connect::{Connection, Connections, random_up_to};
 use self::script::Request;
 use super::{Store, StoreError};
 use crate::clock::Clock;
-use crate::model::{Call, Verdict};
+use crate::model::{Call, MAX_WINDOW, Verdict};
 use crate::settings::{RedisUrl, StoreSettings};
+
+/// ms; as long as a counter may live.
+const LONGEST_JITTER: u64 = MAX_WINDOW / 1_000;
 
 /// Keeps counters in one Redis.
 #[derive(Debug)]
@@ -53,7 +56,8 @@ impl RedisStore {
             connections,
             clock,
             timeout: settings.timeout,
-            ttl_jitter: u64::try_from(settings.ttl_jitter.as_millis()).unwrap_or(u64::MAX),
+            ttl_jitter: u64::try_from(settings.ttl_jitter.as_millis())
+                .map_or(LONGEST_JITTER, |jitter| jitter.min(LONGEST_JITTER)),
             loading: Mutex::new(()),
             loads: AtomicU64::new(0),
             commands: AtomicU64::new(0),

@@ -21,7 +21,7 @@ use crate::support::redis::RedisServer;
 use crate::support::{MIDNIGHT, call, check, limit, redis_store, runtime};
 
 /// Fewer than a search for faults wants, enough to notice one: set `PROPTEST_CASES` for more.
-const CASES: u32 = 150;
+const CASES: u32 = 400;
 
 /// The specification: `algorithm::decide` over a map.
 #[derive(Default)]
@@ -128,9 +128,8 @@ fn windows(algorithm: AlgorithmKind) -> BoxedStrategy<Window> {
     prop_oneof![4 => length, 1 => calendar].boxed()
 }
 
-fn counters() -> impl Strategy<Value = Counter> {
-    let algorithm = select(AlgorithmKind::ALL.to_vec());
-    algorithm.prop_flat_map(|algorithm| {
+fn counter(algorithms: Vec<AlgorithmKind>) -> impl Strategy<Value = Counter> {
+    select(algorithms).prop_flat_map(|algorithm| {
         (windows(algorithm), [amounts(), amounts()], [amounts(), amounts()]).prop_map(
             move |(window, amounts, bursts)| {
                 let limit = |place: usize| {
@@ -146,6 +145,17 @@ fn counters() -> impl Strategy<Value = Counter> {
             },
         )
     })
+}
+
+/// Any counters and calls, or only the common kind, for which the script has a short way.
+fn histories() -> impl Strategy<Value = (Vec<Counter>, Vec<Step>)> {
+    let of = |algorithms: Vec<AlgorithmKind>, checks: std::ops::Range<usize>| {
+        (vec(counter(algorithms), 1..4), vec(step(checks), 1..14))
+    };
+    prop_oneof![
+        3 => of(AlgorithmKind::ALL.to_vec(), 1..5),
+        1 => of(vec![AlgorithmKind::FixedWindow], 1..2),
+    ]
 }
 
 fn hits() -> impl Strategy<Value = Hits> {
@@ -176,7 +186,7 @@ fn specs() -> impl Strategy<Value = Spec> {
     )
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn step(checks: std::ops::Range<usize>) -> impl Strategy<Value = Step> {
     let stride = prop_oneof![
         2 => Just(Stride::Stay),
         2 => (-3..2_000_i64).prop_map(Stride::Micros),
@@ -184,7 +194,7 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => select(vec![250, 500, 1_000, 2_000]).prop_map(Stride::Windows),
         1 => (-2_500..4_000_i64).prop_map(Stride::Windows),
     ];
-    let calls = vec(prop_oneof![3 => vec(specs(), 1), 2 => vec(specs(), 2..5)], 1..5);
+    let calls = vec(prop_oneof![1 => vec(specs(), 1), 1 => vec(specs(), checks)], 1..5);
     (any::<Index>(), stride, calls).prop_map(|(counter, stride, calls)| Step {
         counter,
         stride,
@@ -259,7 +269,7 @@ fn redis_decides_as_the_algorithms_do() {
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { config.cases } else { CASES };
     let cases_begun = Cell::new(0);
     TestRunner::new(Config { cases, ..config })
-        .run(&(vec(counters(), 1..4), vec(steps(), 1..14)), |(counters, steps)| {
+        .run(&histories(), |(counters, steps)| {
             let case = cases_begun.replace(cases_begun.get() + 1);
             let mut reference = Reference::default();
             let mut now = MIDNIGHT.as_micros();
@@ -277,33 +287,72 @@ fn redis_decides_as_the_algorithms_do() {
         .unwrap();
 }
 
-/// `muldiv` of the script against 128-bit integers.
+/// What `expression` gives in the script, with `arguments` from `ARGV[4]` on.
+fn evaluate(
+    connection: &mut redis::Connection,
+    expression: &str,
+    arguments: &[u64],
+) -> (u128, u128) {
+    let functions =
+        concat!(include_str!("../../lua/common.lua"), include_str!("../../lua/exact.lua"));
+    let mut command = redis::cmd("EVAL");
+    command.arg(format!(
+        "{functions}
+         local a, b, c = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+         local one, two = {expression}
+         return {{ tonumber(one), two or 0 }}"
+    ));
+    command.arg(0).arg(1_000_000).arg(7).arg("").arg(arguments);
+    command.query(connection).unwrap()
+}
+
+fn muldiv(connection: &mut redis::Connection, [a, b, c]: [u64; 3]) -> ((u128, u128), (u128, u128)) {
+    let product = u128::from(a) * u128::from(b);
+    let want = (product / u128::from(c), product % u128::from(c));
+    (evaluate(connection, "muldiv(a, b, c)", &[a, b, c]), want)
+}
+
+/// Against 128-bit integers.
 #[test]
 fn the_script_multiplies_and_divides_exactly() {
     let server = RedisServer::start();
     let connection = RefCell::new(server.connection());
-    let exact = include_str!("../../lua/exact.lua");
-    let script = format!(
-        "{exact}
-         local quotient, rest = muldiv(tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
-         return {{ quotient, rest }}"
-    );
     let operand = |bits: u32| (0..=bits).prop_flat_map(|bits| 0..=(1_u64 << bits) - 1);
     let operands = (operand(53), operand(51), operand(53));
-    let config = Config { failure_persistence: None, cases: 20_000, ..Config::default() };
+    let config = Config { failure_persistence: None, cases: 10_000, ..Config::default() };
     TestRunner::new(config)
         .run(&operands, |(a, b, c)| {
             let c = c.max(1);
-            let product = u128::from(a) * u128::from(b);
-            let (quotient, rest) = (product / u128::from(c), product % u128::from(c));
-            if quotient > u128::from(MAX_HITS) || (c > 1 << 51 && b >= c) {
+            let is_large = u128::from(a) * u128::from(b) / u128::from(c) > u128::from(MAX_HITS);
+            if is_large || (c > 1 << 51 && b >= c) {
                 return Ok(()); // not asked of it
             }
-            let mut command = redis::cmd("EVAL");
-            command.arg(&script).arg(0).arg(a).arg(b).arg(c);
-            let got: (u128, u128) = command.query(&mut *connection.borrow_mut()).unwrap();
-            prop_assert_eq!(got, (quotient, rest), "{} * {} / {}", a, b, c);
+            let (got, want) = muldiv(&mut connection.borrow_mut(), [a, b, c]);
+            prop_assert_eq!(got, want, "{} * {} / {}", a, b, c);
             Ok(())
         })
         .unwrap();
+    // Sums that are exactly the divisor, in each of the ways that it works.
+    for operands in [
+        [12, 1 << 50, 3 << 50],
+        [MAX_HITS - 1, 1 << 50, 1 << 52],
+        [MAX_HITS, MAX_WINDOW, MAX_WINDOW],
+        [MAX_HITS, 1, MAX_HITS],
+        [1 << 32, MAX_WINDOW, 1 << 32],
+    ] {
+        let (got, want) = muldiv(&mut connection.borrow_mut(), operands);
+        assert_eq!(got, want, "{operands:?}");
+    }
+}
+
+/// The time is 1 s after the epoch and the jitter 7 ms.
+#[test]
+fn keys_live_until_their_state_is_worth_nothing() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for (expires, want) in [(1_001_500, 2), (1_002_000, 2), (1_000_001, 1), (1_000_000, 1), (0, 1)]
+    {
+        let got = evaluate(&mut connection, "ttl(a)", &[expires]).0;
+        assert_eq!(got, want + 7, "until {expires}");
+    }
 }

@@ -1,17 +1,17 @@
-//! What the Redis store does when Redis flushes, refuses, stops, dies or holds something else, and
-//! how many commands it sends.
+//! What the Redis store sends and stores, and that it admits exactly the limit.
 
-use std::error::Error;
+mod outage;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tollgate::clock::{Clock, Stopwatch};
+use tollgate::clock::Clock;
 use tollgate::model::{AlgorithmKind, Call, Hits, Limit, Timestamp, Verdict, Window};
-use tollgate::settings::{RedisUrl, StoreSettings};
+use tollgate::settings::StoreSettings;
+use tollgate::store::Store;
 use tollgate::store::redis::RedisStore;
-use tollgate::store::{Store, StoreError};
 
 use crate::support::redis::RedisServer;
 use crate::support::{MIDNIGHT, call, check, limit, redis_store, store_settings};
@@ -19,9 +19,6 @@ use crate::support::{MIDNIGHT, call, check, limit, redis_store, store_settings};
 const DAY: Duration = Duration::from_secs(86_400);
 /// Ten years, in which nothing refills that a test would see.
 const AGES: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// How long a store may take to work again; a second is what is promised.
-const RECOVERY: Duration = Duration::from_secs(5);
-
 fn take(key: &str, limit: Limit, hits: u64) -> Vec<Call> {
     vec![call([check(key, limit, Hits::Take(hits))])]
 }
@@ -34,35 +31,6 @@ async fn decide_one(store: &RedisStore, batch: &[Call]) -> Verdict {
     store.decide(batch).await.unwrap()[0]
 }
 
-fn open(url: &RedisUrl, timeout: Duration) -> RedisStore {
-    let settings =
-        StoreSettings { timeout, connect_timeout: Duration::from_millis(500), ..store_settings() };
-    RedisStore::new(url, &settings, Clock::System).unwrap()
-}
-
-/// Decides until it works.
-async fn recover(store: &RedisStore, batch: &[Call]) -> Verdict {
-    let watch = Stopwatch::start();
-    loop {
-        match store.decide(batch).await {
-            Ok(verdicts) => return verdicts[0],
-            Err(error) if watch.elapsed() > RECOVERY => panic!("still down: {error:?}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-        }
-    }
-}
-
-/// The error and its causes, as a log line has them.
-fn chain(error: &StoreError) -> String {
-    let mut text = format!("{error} {error:?}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error} {error:?}");
-        cause = error.source();
-    }
-    text
-}
-
 /// Every key with its time to live in ms.
 fn ttls(server: &RedisServer) -> Vec<(String, i64)> {
     let keys: Vec<String> = server.run(&["KEYS", "*"]);
@@ -72,145 +40,6 @@ fn ttls(server: &RedisServer) -> Vec<(String, i64)> {
             (key, ttl)
         })
         .collect()
-}
-
-#[tokio::test]
-async fn a_flush_of_scripts_is_never_seen_and_costs_one_body() {
-    const TASKS: usize = 64;
-    const CALLS: usize = 60;
-    const FLUSHES: u64 = 20;
-    let server = RedisServer::start();
-    let store = Arc::new(redis_store(&server, Clock::System));
-    let mut tasks = JoinSet::new();
-    for _ in 0..TASKS {
-        let store = Arc::clone(&store);
-        tasks.spawn(async move {
-            for _ in 0..CALLS {
-                store.decide(&take("k", daily(1_000_000), 1)).await.unwrap();
-            }
-        });
-    }
-    for _ in 0..FLUSHES {
-        server.run::<()>(&["SCRIPT", "FLUSH"]);
-        tokio::task::yield_now().await;
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    tasks.join_all().await;
-    let verdict = decide_one(&store, &take("k", daily(1_000_000), 1)).await;
-    assert_eq!(verdict.used, (TASKS * CALLS) as u64, "every hit counted once");
-    let bodies = server.calls_of("eval");
-    assert!((1..=FLUSHES + 1).contains(&bodies), "{bodies} bodies for {FLUSHES} flushes");
-    assert_eq!(server.calls_of("script|load"), 0);
-}
-
-#[tokio::test]
-async fn a_user_without_script_commands_is_enough() {
-    let server = RedisServer::start();
-    server.run::<()>(&["ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-script"]);
-    let store = open(&server.url_as("limited:pw@"), RECOVERY);
-    assert!(decide_one(&store, &take("k", daily(1), 1)).await.allowed);
-    server.run::<()>(&["SCRIPT", "FLUSH"]);
-    assert!(!decide_one(&store, &take("k", daily(1), 1)).await.allowed);
-}
-
-#[tokio::test]
-async fn a_unix_socket_works() {
-    let server = RedisServer::start();
-    let store = open(&server.unix_url(), RECOVERY);
-    assert!(decide_one(&store, &take("k", daily(1), 1)).await.allowed);
-}
-
-#[tokio::test]
-async fn an_absent_redis_is_named_at_once_and_used_when_it_comes() {
-    let mut server = RedisServer::absent();
-    // A call that waited for the timeout would show it.
-    let store = open(&server.url(), Duration::from_secs(600));
-    let batch = take("k", daily(1_000), 1);
-    for _ in 0..100 {
-        let error = store.decide(&batch).await.unwrap_err();
-        assert_eq!(error.reason(), "connect");
-        assert!(chain(&error).contains("refused"), "{}", chain(&error));
-    }
-    server.launch();
-    assert_eq!(recover(&store, &batch).await.used, 0);
-}
-
-#[tokio::test]
-async fn a_redis_that_was_killed_is_used_again() {
-    let mut server = RedisServer::start();
-    let store = open(&server.url(), RECOVERY);
-    let batch = take("k", daily(1_000), 1);
-    assert_eq!(decide_one(&store, &batch).await.used, 0);
-    server.kill();
-    for _ in 0..10 {
-        store.decide(&batch).await.unwrap_err();
-    }
-    assert_eq!(store.decide(&batch).await.unwrap_err().reason(), "connect");
-    server.launch();
-    assert_eq!(recover(&store, &batch).await.used, 0);
-    for used in 1..20 {
-        assert_eq!(decide_one(&store, &batch).await.used, used, "no stale connection is left");
-    }
-}
-
-#[tokio::test]
-async fn a_frozen_redis_costs_no_more_than_the_timeout() {
-    const TIMEOUT: Duration = Duration::from_millis(15);
-    let server = RedisServer::start();
-    let store = open(&server.url(), TIMEOUT);
-    let batch = take("k", daily(1_000_000), 1);
-    recover(&store, &batch).await;
-    server.freeze();
-    let watch = Stopwatch::start();
-    for _ in 0..50 {
-        let error = store.decide(&batch).await.unwrap_err();
-        assert!(matches!(error.reason(), "timeout" | "connect"), "{error:?}");
-    }
-    // Far below what 50 waits of anything but that timeout would take.
-    assert!(watch.elapsed() < 40 * 50 * TIMEOUT / 10, "{:?}", watch.elapsed());
-    server.thaw();
-    recover(&store, &batch).await;
-}
-
-#[tokio::test]
-async fn a_wrong_password_is_named_and_not_shown() {
-    let server = RedisServer::start_with(&["--requirepass", "right-secret"]);
-    let store = open(&server.url_as("default:wrong-secret@"), RECOVERY);
-    let error = store.decide(&take("k", daily(1), 1)).await.unwrap_err();
-    assert_eq!(error.reason(), "connect");
-    let text = format!("{} {store:?}", chain(&error));
-    assert!(text.contains("WRONGPASS") || text.contains("authentication"), "{text}");
-    assert!(!text.contains("secret"), "{text}");
-}
-
-#[tokio::test]
-async fn a_plain_port_that_is_asked_for_tls_is_an_error() {
-    let server = RedisServer::start();
-    let url = RedisUrl::new(server.url().expose().replace("redis://", "rediss://"));
-    let error = open(&url, RECOVERY).decide(&take("k", daily(1), 1)).await.unwrap_err();
-    assert_eq!(error.reason(), "connect");
-}
-
-#[tokio::test]
-async fn a_url_that_is_none_is_refused() {
-    let result = RedisStore::new(&RedisUrl::new("http://x"), &store_settings(), Clock::System);
-    assert_eq!(result.unwrap_err().reason(), "connect");
-}
-
-#[tokio::test]
-async fn a_reply_that_says_read_only_drops_the_connections() {
-    let server = RedisServer::start();
-    let store = open(&server.url(), RECOVERY);
-    let batch = take("k", daily(1_000), 1);
-    assert_eq!(decide_one(&store, &batch).await.used, 0);
-    let before: u64 = server.info("total_connections_received").unwrap().parse().unwrap();
-    server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    let error = store.decide(&batch).await.unwrap_err();
-    assert!(chain(&error).contains("read only"), "{}", chain(&error));
-    server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
-    assert_eq!(recover(&store, &batch).await.used, 1);
-    let after: u64 = server.info("total_connections_received").unwrap().parse().unwrap();
-    assert!(after > before + 3, "more than the test's own: {before} to {after}");
 }
 
 #[tokio::test]
@@ -406,21 +235,34 @@ async fn the_time_is_that_of_redis() {
     assert!((day - 60_000_000..=day).contains(&verdict.reset), "{}", verdict.reset);
 }
 
-/// A dropped call leaves its connection as it was.
 #[tokio::test]
-async fn a_call_that_is_given_up_does_no_harm() {
+async fn a_log_has_one_entry_per_instant() {
     let server = RedisServer::start();
-    let store = redis_store(&server, Clock::System);
-    let batch = take("k", daily(1_000_000), 1);
-    decide_one(&store, &batch).await;
-    for _ in 0..100 {
-        tokio::select! {
-            biased;
-            () = tokio::task::yield_now() => {}
-            _ = store.decide(&batch) => {}
+    let clock = Clock::manual(MIDNIGHT);
+    let store = redis_store(&server, clock.clone());
+    let limit = limit(AlgorithmKind::SlidingWindowLog, 1_000, DAY);
+    for instant in 0..3 {
+        clock.set(MIDNIGHT + Duration::from_secs(instant));
+        for _ in 0..10 {
+            decide_one(&store, &take("k", limit, 3)).await;
         }
     }
-    let used = decide_one(&store, &batch).await.used;
-    assert!((1..=101).contains(&used), "{used}");
-    assert!(server.info("connected_clients").unwrap().parse::<u64>().unwrap() <= 3);
+    assert_eq!(server.run::<u64>(&["LLEN", "k"]), 3);
+    let newest: String = server.run(&["LINDEX", "k", "-1"]);
+    assert_eq!(newest, "1750032002000000:30:90");
+}
+
+#[tokio::test]
+async fn states_can_be_read_in_redis() {
+    let server = RedisServer::start();
+    let clock = Clock::manual(MIDNIGHT + Duration::from_secs(1));
+    let store = redis_store(&server, clock);
+    for (algorithm, want) in [
+        (AlgorithmKind::FixedWindow, "1750032000000:4"),
+        (AlgorithmKind::SlidingWindowCounter, "1750032000000:0:4"),
+        (AlgorithmKind::TokenBucket, "1750032001000000:4:0"),
+    ] {
+        decide_one(&store, &take(algorithm.name(), limit(algorithm, 10, DAY), 4)).await;
+        assert_eq!(server.run::<String>(&["GET", algorithm.name()]), want);
+    }
 }

@@ -12,6 +12,8 @@ use crate::model::{
 use crate::store::StoreError;
 
 const TEXT: &str = concat!(
+    include_str!("../../../lua/common.lua"),
+    include_str!("../../../lua/plain.lua"),
     include_str!("../../../lua/exact.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
@@ -31,6 +33,12 @@ const ANSWERS: usize = 5;
 pub(super) struct Request<'a> {
     /// Distinct.
     keys: Vec<&'a CounterKey>,
+    /// µs; 0 has Redis tell the time.
+    now: u64,
+    /// ms.
+    jitter: u64,
+    is_plain: bool,
+    /// Limits and checks, as the head of `lua/plain.lua` or of `lua/call.lua` says.
     numbers: Vec<i64>,
     checks: usize,
 }
@@ -39,27 +47,33 @@ impl<'a> Request<'a> {
     /// `now`: `None` has Redis tell the time. `jitter`: ms by which keys outlive their state.
     pub(super) fn new(batch: &'a [Call], now: Option<Timestamp>, jitter: u64) -> Self {
         let checks = batch.iter().map(|call| call.checks.len()).sum();
+        let is_plain = batch.iter().all(is_plain);
         let mut keys = Distinct::default();
         let mut limits = Distinct::default();
         let mut calls = Vec::with_capacity(batch.len() + 4 * checks);
         for call in batch {
-            calls.push(place(call.checks.len()));
+            if !is_plain {
+                calls.push(place(call.checks.len()));
+            }
             for check in &call.checks {
                 calls.push(place(keys.place_of(&check.key) + 1));
                 calls.push(place(limits.place_of(&check.limit) + 1));
                 calls.push(signed(check.hits));
-                calls.push(mode(check));
+                calls.push(if is_plain { i64::from(is_charged(check)) } else { mode(check) });
             }
         }
-        let mut numbers = Vec::with_capacity(3 + 8 * limits.items.len() + calls.len());
-        numbers.push(now.map_or(0, |now| number(now.as_micros())));
-        numbers.push(number(jitter));
+        let mut numbers = Vec::with_capacity(1 + 8 * limits.items.len() + calls.len());
         numbers.push(place(limits.items.len()));
         for limit in limits.items {
-            push_limit(&mut numbers, limit);
+            if is_plain {
+                numbers.extend([number(limit.capacity()), number(limit.window.length())]);
+            } else {
+                push_limit(&mut numbers, limit);
+            }
         }
         numbers.extend_from_slice(&calls);
-        Self { keys: keys.items, numbers, checks }
+        let now = now.map_or(0, Timestamp::as_micros);
+        Self { keys: keys.items, now, jitter, is_plain, numbers, checks }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -78,13 +92,15 @@ impl<'a> Request<'a> {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let bytes: usize = self.keys.iter().map(|key| key.as_bytes().len()).sum();
-        let arguments = 3 + self.keys.len() + self.numbers.len();
+        let arguments = 6 + self.keys.len() + self.numbers.len();
         let mut command =
-            Cmd::with_capacity(arguments, script.len() + bytes + 8 * self.numbers.len() + 16);
+            Cmd::with_capacity(arguments, script.len() + bytes + 8 * self.numbers.len() + 64);
         command.arg(name).arg(script).arg(self.keys.len());
         for key in &self.keys {
             command.arg(key.as_bytes());
         }
+        command.arg(self.now).arg(self.jitter);
+        command.arg(if self.is_plain { "plain" } else { "mixed" });
         for number in &self.numbers {
             command.arg(*number);
         }
@@ -118,6 +134,21 @@ impl<'a> Request<'a> {
         };
         Ok(numbers.chunks_exact(ANSWERS).filter_map(verdict).collect())
     }
+}
+
+/// Whether the call is of the common kind, for which the script has a short way.
+fn is_plain(call: &Call) -> bool {
+    match call.checks.as_slice() {
+        [Check { limit: Limit { algorithm: AlgorithmKind::FixedWindow, window, .. }, .. }] => {
+            matches!(window, Window::Length(_))
+        }
+        _ => false,
+    }
+}
+
+/// Whether the only check of a call is charged though refused.
+fn is_charged(check: &Check) -> bool {
+    check.charge == Charge::Always || check.effect == Effect::Observe
 }
 
 fn push_limit(numbers: &mut Vec<i64>, limit: &Limit) {
@@ -217,10 +248,27 @@ mod tests {
         assert_eq!(distinct.items.len(), 100);
     }
 
+    fn check() -> Check {
+        Check {
+            key: CounterKey::from_bytes(b"k"),
+            limit: Limit {
+                algorithm: AlgorithmKind::FixedWindow,
+                amount: 1,
+                window: Window::Length(1_000),
+                burst: 1,
+            },
+            hits: Hits::Look,
+            charge: Charge::Admitted,
+            effect: Effect::Deny,
+        }
+    }
+
     #[track_caller]
-    fn check_malformed(reply: Value, got: usize) {
-        let request = Request { keys: Vec::new(), numbers: Vec::new(), checks: 1 };
-        let error = request.decode(&reply).unwrap_err();
+    fn check_malformed(reply: &Value, got: usize) {
+        let call = Call { checks: smallvec::smallvec![check()] };
+        let batch = [call];
+        let request = Request::new(&batch, None, 0);
+        let error = request.decode(reply).unwrap_err();
         assert!(
             matches!(error, StoreError::MalformedReply { want: 5, got: found } if found == got)
         );
@@ -228,9 +276,9 @@ mod tests {
 
     #[test]
     fn a_reply_of_another_shape_is_an_error() {
-        check_malformed(Value::Nil, 0);
-        check_malformed(Value::Array(vec![Value::Int(1); 4]), 4);
-        check_malformed(Value::Array(vec![Value::Int(1); 6]), 6);
-        check_malformed(Value::Array([vec![Value::Int(1); 4], vec![Value::Nil]].concat()), 4);
+        check_malformed(&Value::Nil, 0);
+        check_malformed(&Value::Array(vec![Value::Int(1); 4]), 4);
+        check_malformed(&Value::Array(vec![Value::Int(1); 6]), 6);
+        check_malformed(&Value::Array([vec![Value::Int(1); 4], vec![Value::Nil]].concat()), 4);
     }
 }

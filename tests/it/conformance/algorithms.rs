@@ -202,6 +202,8 @@ async fn what_can_never_pass_has_no_wait(h: Harness) {
         assert_eq!((verdict.allowed, verdict.retry_after), (false, None), "{algorithm:?}");
         assert_eq!(verdict.remaining, 30, "{algorithm:?}");
         assert!(h.take(algorithm.name(), limit, 30).await.allowed, "{algorithm:?}");
+        let all = h.take(algorithm.name(), limit, 30).await;
+        assert!(all.retry_after.is_some(), "{algorithm:?}: all of the limit can pass later");
     }
 }
 

@@ -1,20 +1,25 @@
 //! A private `redis-server` on a free port, in a folder of its own.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 use tollgate::clock::Stopwatch;
 use tollgate::settings::RedisUrl;
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Another program may take the port in the moment before Redis does.
+const ATTEMPTS: usize = 10;
 
 /// Ends with the value.
 pub(crate) struct RedisServer {
     child: Option<Child>,
     port: u16,
+    /// Holds the port until the first start.
+    reservation: Option<Socket>,
     folder: TempDir,
     arguments: Vec<String>,
     /// For the tests' own commands: `default:password@`, or nothing.
@@ -28,9 +33,13 @@ impl RedisServer {
 
     /// Starts with further arguments, such as `["--requirepass", "secret"]`.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
-        let mut server = Self::absent_with(arguments);
-        server.launch();
-        server
+        for _ in 0..ATTEMPTS {
+            let mut server = Self::absent_with(arguments);
+            if server.try_launch() {
+                return server;
+            }
+        }
+        panic!("no port for redis-server in {ATTEMPTS} attempts");
     }
 
     /// Takes a port and a folder, and starts nothing yet.
@@ -40,9 +49,11 @@ impl RedisServer {
 
     fn absent_with(arguments: &[&str]) -> Self {
         let password = arguments.iter().skip_while(|word| **word != "--requirepass").nth(1);
+        let (reservation, port) = reserve_port();
         Self {
             child: None,
-            port: free_port(),
+            port,
+            reservation: Some(reservation),
             folder: TempDir::new().unwrap(),
             arguments: arguments.iter().map(ToString::to_string).collect(),
             credentials: password.map_or_else(String::new, |it| format!("default:{it}@")),
@@ -51,6 +62,11 @@ impl RedisServer {
 
     /// Starts it, anew if it was killed, on the same port and without what it held.
     pub(crate) fn launch(&mut self) {
+        assert!(self.try_launch(), "something else took port {}", self.port);
+    }
+
+    fn try_launch(&mut self) -> bool {
+        self.reservation = None;
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
@@ -70,10 +86,20 @@ impl RedisServer {
             ),
         }
         let watch = Stopwatch::start();
-        while self.try_connection().is_none() {
+        while !self.is_answering() {
+            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
+                return false;
+            }
             assert!(watch.elapsed() < START_TIMEOUT, "redis-server did not answer in time");
             std::thread::sleep(Duration::from_millis(5));
         }
+        true
+    }
+
+    /// Whether this server answers, and no other on its port.
+    fn is_answering(&self) -> bool {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        self.try_connection().is_some_and(|_| self.info("process_id") == Some(pid))
     }
 
     pub(crate) fn url(&self) -> RedisUrl {
@@ -154,6 +180,10 @@ impl Drop for RedisServer {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// A port that is bound, so that nobody else gets it, and refuses connections.
+fn reserve_port() -> (Socket, u16) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket_ipv4().unwrap();
+    (socket, address.port())
 }
