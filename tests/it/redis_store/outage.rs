@@ -12,7 +12,7 @@ use tollgate::store::redis::RedisStore;
 use tollgate::store::{Store, StoreError};
 
 use super::{daily, decide_one, take};
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, redis_url};
 use crate::support::{call, check, limit, redis_store, store_settings};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -169,15 +169,9 @@ async fn a_wrong_password_is_named_and_not_shown() {
 #[tokio::test]
 async fn a_plain_port_that_is_asked_for_tls_is_an_error() {
     let server = RedisServer::start();
-    let url = RedisUrl::new(server.url().expose().replace("redis://", "rediss://"));
+    let url = redis_url(&server.url().expose().replace("redis://", "rediss://"));
     let error = open(&url, RECOVERY).decide(&take("k", daily(1), 1)).await.unwrap_err();
     assert_eq!(error.reason(), "connect");
-}
-
-#[tokio::test]
-async fn a_url_that_is_none_is_refused() {
-    let result = RedisStore::new(&RedisUrl::new("http://x"), &store_settings(), Clock::System);
-    assert_eq!(result.unwrap_err().reason(), "connect");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 use tollgate::clock::Stopwatch;
-use tollgate::settings::RedisUrl;
+use tollgate::settings::{RedisUrl, StoreUrl};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Another program may take the port in the moment before Redis does.
@@ -108,11 +108,11 @@ impl RedisServer {
 
     /// `credentials`: `user:password@`.
     pub(crate) fn url_as(&self, credentials: &str) -> RedisUrl {
-        RedisUrl::new(format!("redis://{credentials}127.0.0.1:{}/", self.port))
+        redis_url(&format!("redis://{credentials}127.0.0.1:{}/", self.port))
     }
 
     pub(crate) fn unix_url(&self) -> RedisUrl {
-        RedisUrl::new(format!("unix://{}", self.socket().display()))
+        redis_url(&format!("unix://{}", self.socket().display()))
     }
 
     fn socket(&self) -> PathBuf {
@@ -177,6 +177,14 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// `text` as the settings take it.
+pub(crate) fn redis_url(text: &str) -> RedisUrl {
+    match text.parse() {
+        Ok(StoreUrl::Redis(url)) => url,
+        other => panic!("{text} is {other:?}"),
     }
 }
 
