@@ -180,6 +180,14 @@ impl Drop for RedisServer {
     }
 }
 
+/// `text` as the settings take it.
+pub(crate) fn redis_url(text: &str) -> RedisUrl {
+    match text.parse() {
+        Ok(StoreUrl::Redis(url)) => url,
+        other => panic!("{text} is {other:?}"),
+    }
+}
+
 /// A port that is bound, so that nobody else gets it, and refuses connections.
 fn reserve_port() -> (Socket, u16) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
