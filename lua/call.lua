@@ -114,7 +114,7 @@ for key = 1, #KEYS do
     if kinds[key].save then
       kinds[key].save(KEYS[key], state)
     else
-      redis.call('SET', KEYS[key], kinds[key].text(state), 'PX', ttl(state.expires))
+      redis.call('SET', KEYS[key], kinds[key].text(state), 'PX', ttl(state.expires, state.length))
     end
   end
 end

@@ -9,9 +9,12 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
--- The rest of the life of a key whose state matters until `expires`, in ms.
-local function ttl(expires)
-  return string.format('%d', math.max(math.ceil((expires - now) / 1000), 1) + ARGV[2])
+-- The rest of the life of a key whose state matters until `expires`, in ms. Where windows of
+-- `length` µs are numbered, a key must be gone long before numbers come around.
+local function ttl(expires, length)
+  local jitter = tonumber(ARGV[2])
+  if length then jitter = math.min(jitter, 256 * length) end
+  return string.format('%d', math.max(math.ceil((expires - now) / 1000), 1) + jitter)
 end
 
 -- a - b, at least 0.

@@ -17,9 +17,15 @@ end
 local function fixed_window()
   local self = {}
 
-  function self.load(key)
-    local start, count = read_window(key)
-    return { start = start, count = count }
+  -- Calendars have no even windows to number: theirs are stored as "<start ms>:<count>".
+  function self.load(key, limit)
+    if not limit.bounds then
+      local start, count = read_window(key, limit.length)
+      return { start = start, count = count, length = limit.length }
+    end
+    local start, count = numbers(redis.pcall('GET', key), '^(%d+):(%d+)$')
+    if start and start <= MAX_HITS / 1000 then return { start = start * 1000, count = count } end
+    return { start = 0, count = 0 }
   end
 
   function self.check(limit, state, hits, charged)
@@ -29,14 +35,17 @@ local function fixed_window()
     if state.start == start then used = state.count end
     local capacity = limit.capacity
     local allowed, count = charge(capacity, used, hits, charged)
-    if count ~= used then state = { start = start, count = count, expires = stop } end
+    if count ~= used then
+      state = { start = start, count = count, expires = stop, length = state.length }
+    end
     local reset, retry = less(stop, time), -1
     if not allowed and hits <= capacity and capacity > 0 then retry = reset end
     return allowed, used, less(capacity, count), reset, retry, state
   end
 
   function self.text(state)
-    return window_text(state.start, state.count)
+    if state.length then return window_text(state.start, state.count, state.length) end
+    return string.format('%d:%d', state.start / 1000, state.count)
   end
 
   return self

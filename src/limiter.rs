@@ -13,13 +13,14 @@ mod report;
 use std::sync::Arc;
 
 pub use error::LimiterError;
+use smallvec::SmallVec;
 
 use crate::clock::{Clock, Stopwatch};
 use crate::key::KeyCodec;
 use crate::model::{Decision, Request};
 use crate::rules::RulesHandle;
 use crate::settings::{ModeSettings, ResponseSettings};
-use crate::store::{StoreError, StoreStack};
+use crate::store::{Decided, StoreError, StoreStack};
 use crate::telemetry::{Metrics, events};
 
 /// Decides requests. Each worker thread has one of its own, with its own way to the store; rules,
@@ -82,11 +83,11 @@ impl Limiter {
             return Ok(report::unlimited(request));
         };
         let (plan, call) = plan::plan(context, domain, request);
-        let verdicts = if call.checks.is_empty() {
-            Vec::new()
+        let Decided { call, verdicts } = if call.checks.is_empty() {
+            Decided { call, verdicts: SmallVec::new() }
         } else {
             let watch = Stopwatch::start();
-            let answer = self.store.decide(&call).await;
+            let answer = self.store.decide(call).await;
             context
                 .metrics
                 .observe_store(watch.elapsed(), answer.as_ref().err().map(StoreError::reason));

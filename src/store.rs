@@ -5,17 +5,21 @@
 //! - Verdicts depend on the calls, the stored state and the time, never on which store answered.
 //! - Stores do not retry, log or count; what wraps them does.
 
+mod combine;
 mod error;
 pub mod memory;
 pub mod redis;
 
+pub use combine::Combine;
 pub use error::StoreError;
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::model::{Call, Verdict};
 use memory::MemoryStore;
-use redis::RedisStore;
 
 /// Keeps counters and decides batches of calls.
 pub trait Store: Send + Sync + 'static {
@@ -34,25 +38,63 @@ pub trait Store: Send + Sync + 'static {
         &self,
         batch: &[Call],
     ) -> impl Future<Output = Result<Vec<Verdict>, StoreError>> + Send;
+
+    /// Likewise, in less than `limit`, where the store itself allows for more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::decide`].
+    fn decide_within(
+        &self,
+        batch: &[Call],
+        limit: Duration,
+    ) -> impl Future<Output = Result<Vec<Verdict>, StoreError>> + Send {
+        let _ = limit;
+        self.decide(batch)
+    }
+}
+
+impl<S: Store> Store for Arc<S> {
+    async fn decide(&self, batch: &[Call]) -> Result<Vec<Verdict>, StoreError> {
+        self.as_ref().decide(batch).await
+    }
+
+    async fn decide_within(
+        &self,
+        batch: &[Call],
+        limit: Duration,
+    ) -> Result<Vec<Verdict>, StoreError> {
+        self.as_ref().decide_within(batch, limit).await
+    }
+}
+
+/// A call with its verdicts, one per check.
+#[derive(Debug)]
+pub struct Decided {
+    pub call: Call,
+    pub verdicts: SmallVec<[Verdict; 1]>,
 }
 
 /// The store in use, as the limiter sees it.
 #[derive(Debug, Clone)]
 pub enum StoreStack {
     Memory(Arc<MemoryStore>),
-    Redis(Arc<RedisStore>),
+    Redis(Combine),
 }
 
 impl StoreStack {
-    /// Decides one call: one verdict per check.
+    /// Decides one call.
     ///
     /// # Errors
     ///
     /// As [`Store::decide`].
-    pub async fn decide(&self, call: &Call) -> Result<Vec<Verdict>, StoreError> {
+    pub async fn decide(&self, call: Call) -> Result<Decided, StoreError> {
         match self {
-            Self::Memory(store) => store.decide(std::slice::from_ref(call)).await,
-            Self::Redis(store) => store.decide(std::slice::from_ref(call)).await,
+            Self::Memory(store) => {
+                let verdicts = store.decide_now(&call);
+                Ok(Decided { call, verdicts })
+            }
+            Self::Redis(store) => store.decide(call).await,
         }
     }
 }

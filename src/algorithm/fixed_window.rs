@@ -5,7 +5,11 @@
 //! does.
 
 use super::Refused;
-use crate::model::{Hits, Limit, MAX_HITS, Timestamp, Verdict};
+use crate::model::{Hits, Limit, Timestamp, Verdict};
+
+/// Counts beyond this stay there: twice the largest amount, so that it is over every limit, and
+/// small enough for Redis to keep window and count in one integer.
+const MAX_COUNT: u64 = (1 << 33) - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FixedWindow {
@@ -32,7 +36,7 @@ pub(super) fn check(
     };
     let count = match hits {
         Hits::Take(hits) if capacity > 0 && (allowed || refused == Refused::Charged) => {
-            (used + hits).min(MAX_HITS)
+            (used + hits).min(MAX_COUNT)
         }
         Hits::Refund(hits) => used.saturating_sub(hits),
         Hits::Take(_) | Hits::Look => used,

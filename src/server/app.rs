@@ -15,7 +15,7 @@ use crate::rules::{self, RulesError, RulesHandle};
 use crate::settings::{RedisUrl, Settings, StoreSettings, StoreUrl};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
-use crate::store::{StoreError, StoreStack};
+use crate::store::{Combine, StoreError, StoreStack};
 use crate::telemetry::Metrics;
 
 /// How often expired counters leave the embedded store, and gauges are set.
@@ -166,7 +166,7 @@ impl Stores {
                 let redis = RedisStore::new(url, settings, clock).expect("a checked address");
                 let redis = Arc::new(redis);
                 all.lock().push(Arc::clone(&redis));
-                StoreStack::Redis(redis)
+                StoreStack::Redis(Combine::new(redis, settings.timeout))
             }
         }
     }

@@ -14,6 +14,8 @@ pub enum StoreError {
     Connect(#[source] Arc<RedisError>),
     #[error("script answered {got} numbers where {want} were due")]
     MalformedReply { want: usize, got: usize },
+    #[error("the server is stopping")]
+    Stopped,
     #[error("redis command failed")]
     Redis(#[source] Arc<RedisError>),
 }
@@ -25,9 +27,27 @@ impl StoreError {
             Self::Timeout(_) => "timeout",
             Self::Connect(_) => "connect",
             Self::MalformedReply { .. } => "malformed_reply",
+            Self::Stopped => "stopped",
             Self::Redis(_) => "redis",
         }
     }
+}
 
-    pub const REASONS: [&'static str; 4] = ["timeout", "connect", "malformed_reply", "redis"];
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::STORE_ERRORS;
+
+    #[test]
+    fn every_reason_has_its_metric_from_the_start() {
+        let redis = || Arc::new(RedisError::from(std::io::Error::other("x")));
+        let all = [
+            StoreError::Timeout(Duration::ZERO),
+            StoreError::Connect(redis()),
+            StoreError::MalformedReply { want: 1, got: 0 },
+            StoreError::Stopped,
+            StoreError::Redis(redis()),
+        ];
+        assert_eq!(all.each_ref().map(StoreError::reason), STORE_ERRORS);
+    }
 }

@@ -133,6 +133,14 @@ fn is_noscript(error: &RedisError) -> bool {
 
 impl Store for RedisStore {
     async fn decide(&self, batch: &[Call]) -> Result<Vec<Verdict>, StoreError> {
+        self.decide_within(batch, self.timeout).await
+    }
+
+    async fn decide_within(
+        &self,
+        batch: &[Call],
+        limit: Duration,
+    ) -> Result<Vec<Verdict>, StoreError> {
         let now = match &self.clock {
             Clock::System => None,
             clock @ Clock::Manual(_) => Some(clock.now()),
@@ -142,11 +150,14 @@ impl Store for RedisStore {
             return Ok(Vec::new());
         }
         let mut used = None;
-        let decided = within(self.timeout, self.run(&request, &mut used)).await;
+        let decided = within(limit.min(self.timeout), self.run(&request, &mut used)).await;
         match (decided, used) {
             (Some(decided), _) => decided,
             (None, Some(connection)) => {
-                Connections::timed_out(&connection);
+                // Less time than it should have says nothing about the connection.
+                if limit >= self.timeout / 2 {
+                    Connections::timed_out(&connection);
+                }
                 Err(StoreError::Timeout(self.timeout))
             }
             (None, None) => Err(match self.connections.failure() {

@@ -28,7 +28,7 @@ const STORE_BUCKETS: &[f64] = &[
     0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 1.0,
 ];
 /// The `reason` label of store errors.
-pub const STORE_ERRORS: [&str; 4] = ["timeout", "connect", "malformed_reply", "redis"];
+pub const STORE_ERRORS: [&str; 5] = ["timeout", "connect", "malformed_reply", "stopped", "redis"];
 
 /// All metrics of the process.
 #[derive(Debug)]
