@@ -101,6 +101,8 @@ pub struct StoreSettings {
     pub key_prefix: String,
     /// Keys live up to this much longer than needed, so that they do not all expire at once.
     pub ttl_jitter: Duration,
+    /// Memory of the deny cache; 0 turns it off.
+    pub deny_cache_bytes: usize,
     pub memory: MemorySettings,
 }
 

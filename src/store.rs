@@ -6,19 +6,21 @@
 //! - Stores do not retry, log or count; what wraps them does.
 
 mod combine;
+mod deny_cache;
 mod error;
 pub mod memory;
 pub mod redis;
 
 pub use combine::Combine;
+pub use deny_cache::DenyCache;
 pub use error::StoreError;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use crate::model::{Call, Verdict};
+use crate::model::{Call, Hits, Verdict};
 use memory::MemoryStore;
 
 /// Keeps counters and decides batches of calls.
@@ -79,7 +81,8 @@ pub struct Decided {
 #[derive(Debug, Clone)]
 pub enum StoreStack {
     Memory(Arc<MemoryStore>),
-    Redis(Combine),
+    /// The cache is one for all workers, the way to Redis each worker's own.
+    Redis(Arc<DenyCache>, Combine),
 }
 
 impl StoreStack {
@@ -94,7 +97,34 @@ impl StoreStack {
                 let verdicts = store.decide_now(&call);
                 Ok(Decided { call, verdicts })
             }
-            Self::Redis(store) => store.decide(call).await,
+            Self::Redis(denied, store) => decide_in_redis(denied, store, call).await,
         }
     }
+}
+
+async fn decide_in_redis(
+    denied: &DenyCache,
+    store: &Combine,
+    call: Call,
+) -> Result<Decided, StoreError> {
+    if let [check] = call.checks.as_slice()
+        && let Some(verdict) = denied.find(check)
+    {
+        return Ok(Decided { call, verdicts: smallvec![verdict] });
+    }
+    let forget_refunded = |call: &Call| {
+        for check in &call.checks {
+            if matches!(check.hits, Hits::Refund(_)) {
+                denied.forget(&check.key);
+            }
+        }
+    };
+    forget_refunded(&call);
+    let sent = denied.before();
+    let decided = store.decide(call).await?;
+    forget_refunded(&decided.call);
+    for (check, verdict) in decided.call.checks.iter().zip(&decided.verdicts) {
+        denied.learn(check, verdict, sent);
+    }
+    Ok(decided)
 }

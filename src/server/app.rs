@@ -15,7 +15,7 @@ use crate::rules::{self, RulesError, RulesHandle};
 use crate::settings::{RedisUrl, Settings, StoreSettings, StoreUrl};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
-use crate::store::{Combine, StoreError, StoreStack};
+use crate::store::{Combine, DenyCache, StoreError, StoreStack};
 use crate::telemetry::Metrics;
 
 /// How often expired counters leave the embedded store, and gauges are set.
@@ -140,7 +140,7 @@ impl App {
 #[derive(Debug, Clone)]
 enum Stores {
     Memory(Arc<MemoryStore>),
-    Redis(RedisUrl, Arc<Mutex<Vec<Arc<RedisStore>>>>),
+    Redis { url: RedisUrl, denied: Arc<DenyCache>, all: Arc<Mutex<Vec<Arc<RedisStore>>>> },
 }
 
 impl Stores {
@@ -152,7 +152,8 @@ impl Stores {
             }
             StoreUrl::Redis(url) => {
                 RedisStore::check_url(url)?;
-                Self::Redis(url.clone(), Arc::default())
+                let denied = Arc::new(DenyCache::new(settings.store.deny_cache_bytes));
+                Self::Redis { url: url.clone(), denied, all: Arc::default() }
             }
         })
     }
@@ -161,12 +162,12 @@ impl Stores {
     fn stack(&self, settings: &StoreSettings, clock: Clock) -> StoreStack {
         match self {
             Self::Memory(memory) => StoreStack::Memory(Arc::clone(memory)),
-            Self::Redis(url, all) => {
+            Self::Redis { url, denied, all } => {
                 #[expect(clippy::expect_used, reason = "`try_new` has checked the address")]
                 let redis = RedisStore::new(url, settings, clock).expect("a checked address");
                 let redis = Arc::new(redis);
                 all.lock().push(Arc::clone(&redis));
-                StoreStack::Redis(Combine::new(redis, settings.timeout))
+                StoreStack::Redis(Arc::clone(denied), Combine::new(redis, settings.timeout))
             }
         }
     }
@@ -178,7 +179,8 @@ impl Stores {
                 memory.sweep();
                 metrics.set_memory(memory.stats());
             }
-            Self::Redis(_, all) => {
+            Self::Redis { denied, all, .. } => {
+                metrics.set_deny_cache_hits(denied.hits());
                 metrics.set_store_commands(all.lock().iter().map(|redis| redis.commands()).sum());
             }
         }

@@ -221,6 +221,7 @@ impl Reader {
         let connections = self.get("store.connections", parse::count);
         let key_prefix = self.get("store.key_prefix", parse::text);
         let ttl_jitter = self.get("store.ttl_jitter", parse::duration);
+        let deny_cache_bytes = self.get("store.deny_cache_bytes", parse::size_or_none);
         let max_keys = self.get("store.memory.max_keys", parse::count);
         let max_bytes = self.get("store.memory.max_bytes", parse::size);
         Some(StoreSettings {
@@ -230,6 +231,7 @@ impl Reader {
             connections: connections?,
             key_prefix: key_prefix?,
             ttl_jitter: ttl_jitter?,
+            deny_cache_bytes: deny_cache_bytes?,
             memory: MemorySettings { max_keys: max_keys?, max_bytes: max_bytes? },
         })
     }

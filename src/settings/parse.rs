@@ -100,6 +100,11 @@ pub(super) fn size(text: &str) -> Result<usize, Expected> {
         .ok_or_else(|| "a number of bytes above zero, such as 4096, 64KiB or 1GiB".to_owned())
 }
 
+/// Likewise, or 0.
+pub(super) fn size_or_none(text: &str) -> Result<usize, Expected> {
+    if text == "0" { Ok(0) } else { size(text) }
+}
+
 pub(super) fn boolean(text: &str) -> Result<bool, Expected> {
     text.parse().map_err(|_| "true or false".to_owned())
 }

@@ -47,6 +47,12 @@ pub(super) fn translate(
         let seconds = text.parse::<u32>().map_err(|_| "a whole number of seconds, such as 300")?;
         Ok(format!("{seconds}s"))
     });
+    reference.convert("LOCAL_CACHE_SIZE_IN_BYTES", "store.deny_cache_bytes", |text| {
+        let bytes =
+            text.parse::<usize>().map_err(|_| "a whole number of bytes, such as 1048576")?;
+        // As the reference does, whose cache has a least size.
+        Ok(if bytes == 0 { "0".to_owned() } else { format!("{}B", bytes.max(512 * 1024)) })
+    });
     reference.convert("GRPC_MAX_CONNECTION_AGE", "grpc.max_connection_age", |text| {
         let age = parse::go_duration(text)?;
         Ok(if age.is_zero() { "never".to_owned() } else { text.to_owned() })

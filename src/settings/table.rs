@@ -105,6 +105,8 @@ pub static SETTINGS: &[Spec] = &[
         .reference(&["CACHE_KEY_PREFIX"]),
     Spec::new("store.ttl_jitter", "0s", Text, "Keys live up to this much longer, so that they expire apart")
         .reference(&["EXPIRATION_JITTER_MAX_SECONDS"]),
+    Spec::new("store.deny_cache_bytes", "4MiB", Text, "Memory for denying at once what Redis has denied; 0 is off")
+        .reference(&["LOCAL_CACHE_SIZE_IN_BYTES"]),
     Spec::new("store.memory.max_keys", "10000000", Number, "Most counters that the embedded store keeps"),
     Spec::new("store.memory.max_bytes", "1GiB", Text, "Most memory that the embedded store uses"),
     Spec::new("response.headers", "false", Bool, "Send the three rate-limit headers")

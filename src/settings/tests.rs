@@ -233,6 +233,8 @@ fn the_references_variables_set_our_settings() {
     check(&[("REDIS_TIMEOUT", "2s")], "store.connect_timeout", "2s");
     check(&[("REDIS_POOL_SIZE", "3")], "store.connections", "3");
     check(&[("EXPIRATION_JITTER_MAX_SECONDS", "300")], "store.ttl_jitter", "300s");
+    check(&[("LOCAL_CACHE_SIZE_IN_BYTES", "1048576")], "store.deny_cache_bytes", "1048576B");
+    check(&[("LOCAL_CACHE_SIZE_IN_BYTES", "0")], "store.deny_cache_bytes", "0");
     check(&[("CACHE_KEY_PREFIX", "p:")], "store.key_prefix", "p:");
     check(&[("SHADOW_MODE", "t")], "mode.shadow", "true");
     check(&[("QUOTA_MODE", "True")], "mode.quota", "true");
@@ -378,11 +380,11 @@ fn variables_without_effect_are_named() {
     assert_eq!(
         ignored(&[
             ("USE_STATSD", "true"),
-            ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"),
+            ("REDIS_PIPELINE_LIMIT", "5"),
             ("DOG_STATSD_MOGRIFIER_A_NAME", "x"),
             ("TOLLGATE_BIN", "/usr/bin/tollgate"),
         ]),
-        ["TOLLGATE_BIN", "USE_STATSD", "LOCAL_CACHE_SIZE_IN_BYTES", "DOG_STATSD_MOGRIFIER_A_NAME"]
+        ["TOLLGATE_BIN", "USE_STATSD", "REDIS_PIPELINE_LIMIT", "DOG_STATSD_MOGRIFIER_A_NAME"]
     );
     let defaults = [
         ("USE_STATSD", "0"),

@@ -47,6 +47,7 @@ pub struct Metrics {
     store_seconds: Histogram,
     store_errors: IntCounterVec,
     store_commands: IntCounter,
+    deny_cache_hits: IntCounter,
     rules_info: IntGaugeVec,
     rules_count: IntGauge,
     rules_loaded_at: IntGauge,
@@ -189,6 +190,10 @@ impl Default for Metrics {
                 "reason",
                 &STORE_ERRORS,
             ),
+            deny_cache_hits: make.counter(
+                "tollgate_deny_cache_hits_total",
+                "Checks denied without asking Redis again",
+            ),
             store_commands: make
                 .counter("tollgate_store_commands_total", "Script calls sent to Redis"),
             rules_info: make.info(
@@ -271,6 +276,11 @@ impl Metrics {
         raise(&self.store_commands, total);
     }
 
+    /// Checks denied without Redis so far.
+    pub fn set_deny_cache_hits(&self, total: u64) {
+        raise(&self.deny_cache_hits, total);
+    }
+
     /// New rules are in force since `now`, in seconds of Unix time.
     pub fn rules_loaded(&self, version: &str, rules: usize, now: u64) {
         self.loads[0].inc();
@@ -333,6 +343,7 @@ mod tests {
             "tollgate_store_errors_total{reason=\"timeout\"} 0",
             "tollgate_store_seconds_count 0",
             "tollgate_store_commands_total 0",
+            "tollgate_deny_cache_hits_total 0",
             "tollgate_rules_info{version=\"abc\"} 1",
             "tollgate_memory_evictions_total 0",
         ] {

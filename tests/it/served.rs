@@ -59,6 +59,7 @@ pub(crate) fn settings() -> Settings {
             connections: 1,
             key_prefix: String::new(),
             ttl_jitter: Duration::ZERO,
+            deny_cache_bytes: 0,
             memory: MemorySettings { max_keys: 1_000, max_bytes: 1_000_000 },
         },
         response: ResponseSettings { headers: None, dynamic_metadata: false },

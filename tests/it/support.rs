@@ -22,6 +22,7 @@ pub(crate) fn store_settings() -> StoreSettings {
         connections: 2,
         key_prefix: String::new(),
         ttl_jitter: Duration::ZERO,
+        deny_cache_bytes: 0,
         memory: MemorySettings { max_keys: 1_000_000, max_bytes: 1 << 30 },
     }
 }

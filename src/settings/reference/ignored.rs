@@ -33,7 +33,6 @@ const IGNORED: &[(&str, &str)] = &[
     ("EXTRA_TAGS", ""),
     ("STATS_FLUSH_INTERVAL", "10s"),
     ("DISABLE_STATS", "false"),
-    ("LOCAL_CACHE_SIZE_IN_BYTES", "0"),
     ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false"),
     ("REDIS_TLS_CLIENT_CERT", ""),
     ("REDIS_TLS_CLIENT_KEY", ""),
