@@ -1,0 +1,155 @@
+//! Errors and answers as gRPC codes and HTTP statuses, all of it.
+
+use http::{HeaderMap, StatusCode};
+use tonic::{Code as GrpcCode, Status};
+
+use crate::api::convert::RequestError;
+use crate::api::decide::CallError;
+use crate::limiter::LimiterError;
+use crate::model::Code;
+
+pub const BAD_REQUEST: StatusCode = StatusCode::BAD_REQUEST;
+pub const NOT_FOUND: StatusCode = StatusCode::NOT_FOUND;
+pub const METHOD_NOT_ALLOWED: StatusCode = StatusCode::METHOD_NOT_ALLOWED;
+pub const TOO_LARGE: StatusCode = StatusCode::PAYLOAD_TOO_LARGE;
+
+/// The gRPC status of a call without a decision. What envoyproxy/ratelimit refuses as well has
+/// its code, UNKNOWN.
+pub fn grpc(error: &CallError) -> Status {
+    match error {
+        CallError::Request(fault) => {
+            let code = match fault {
+                RequestError::EmptyDomain | RequestError::NoDescriptors => GrpcCode::Unknown,
+                RequestError::TooManyDescriptors { .. }
+                | RequestError::TooManyEntries { .. }
+                | RequestError::LongKey { .. }
+                | RequestError::LongValue { .. } => GrpcCode::ResourceExhausted,
+                RequestError::OverrideUnit { .. } | RequestError::OverrideWindow { .. } => {
+                    GrpcCode::InvalidArgument
+                }
+            };
+            Status::new(code, fault.to_string())
+        }
+        CallError::Limiter(LimiterError::NoRules) => {
+            Status::unknown(LimiterError::NoRules.to_string())
+        }
+        CallError::Limiter(LimiterError::Store(_)) => Status::unavailable(store_text(error)),
+    }
+}
+
+/// The HTTP status of a call without a decision.
+pub fn http(error: &CallError) -> StatusCode {
+    match error {
+        CallError::Request(_) => StatusCode::BAD_REQUEST,
+        CallError::Limiter(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// What a caller may read about `error`.
+pub fn text(error: &CallError) -> String {
+    match error {
+        CallError::Limiter(LimiterError::Store(_)) => store_text(error),
+        _ => error.to_string(),
+    }
+}
+
+/// The closed set of reasons, and nothing of what the store's client says.
+fn store_text(error: &CallError) -> String {
+    match error {
+        CallError::Limiter(LimiterError::Store(store)) => {
+            format!("counter store unavailable: {}", store.reason())
+        }
+        _ => String::new(),
+    }
+}
+
+/// The HTTP status of a decision.
+pub fn decision(code: Code) -> StatusCode {
+    match code {
+        Code::Ok => StatusCode::OK,
+        Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+/// The HTTP status of a health or readiness probe.
+pub fn probe(healthy: bool) -> StatusCode {
+    if healthy { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR }
+}
+
+/// Health of a service name that is not kept.
+pub fn unknown_service() -> Status {
+    Status::not_found("unknown service")
+}
+
+/// A method that no service has.
+pub fn unknown_method() -> Status {
+    Status::unimplemented("unknown method")
+}
+
+/// The gRPC library refuses a message over the size cap as OUT_OF_RANGE, which no service here
+/// uses; callers expect RESOURCE_EXHAUSTED, as of the other caps.
+pub fn refine(headers: &mut HeaderMap) {
+    const GRPC_STATUS: http::HeaderName = http::HeaderName::from_static("grpc-status");
+    let over_size = http::HeaderValue::from(GrpcCode::OutOfRange as i32);
+    if headers.get(&GRPC_STATUS).is_some_and(|code| *code == over_size) {
+        let code = http::HeaderValue::from(GrpcCode::ResourceExhausted as i32);
+        headers.insert(GRPC_STATUS, code);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::StoreError;
+
+    #[track_caller]
+    fn check(error: impl Into<CallError>, grpc_code: GrpcCode, http_status: u16, part: &str) {
+        let error = error.into();
+        let status = grpc(&error);
+        assert_eq!(status.code(), grpc_code);
+        assert!(status.message().contains(part), "`{}` lacks `{part}`", status.message());
+        assert_eq!(text(&error), status.message());
+        assert_eq!(http(&error), http_status);
+    }
+
+    #[test]
+    fn faults_of_a_request_name_what_is_wrong() {
+        check(RequestError::EmptyDomain, GrpcCode::Unknown, 400, "domain");
+        check(RequestError::NoDescriptors, GrpcCode::Unknown, 400, "descriptor");
+        let exhausted = GrpcCode::ResourceExhausted;
+        let many = RequestError::TooManyDescriptors { found: 20, cap: 10 };
+        check(many, exhausted, 400, "20 descriptors, at most 10");
+        let many = RequestError::TooManyEntries { descriptor: 3, found: 20, cap: 10 };
+        check(many, exhausted, 400, "descriptor 3 has 20 entries, at most 10");
+        let long = RequestError::LongKey { descriptor: 1, entry: 2, found: 20, cap: 10 };
+        check(long, exhausted, 400, "key of entry 2 in descriptor 1 has 20 bytes, at most 10");
+        let long = RequestError::LongValue { descriptor: 1, entry: 2, found: 20, cap: 10 };
+        check(long, exhausted, 400, "value of entry 2 in descriptor 1 has 20 bytes, at most 10");
+        let unit = RequestError::OverrideUnit { descriptor: 0, unit: 99 };
+        check(unit, GrpcCode::InvalidArgument, 400, "unit number 99");
+    }
+
+    #[test]
+    fn trouble_of_the_service_is_told_without_details() {
+        check(LimiterError::NoRules, GrpcCode::Unknown, 503, "no rate limit rules");
+        let slow = LimiterError::Store(StoreError::Timeout(Duration::from_millis(15)));
+        check(slow, GrpcCode::Unavailable, 503, "counter store unavailable: timeout");
+
+        let secret = redis::RedisError::from(std::io::Error::other("redis://:hunter2@cache:6379"));
+        let error = LimiterError::Store(StoreError::Redis(Arc::new(secret))).into();
+        assert_eq!(grpc(&error).message(), "counter store unavailable: redis");
+    }
+
+    #[test]
+    fn only_an_oversize_message_changes_its_code() {
+        for (sent, want) in [("11", "8"), ("13", "13"), ("0", "0")] {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-status", http::HeaderValue::from_static(sent));
+            refine(&mut headers);
+            assert_eq!(headers["grpc-status"], want);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The subcommands of `tollgate`.
+
+pub mod hit;
