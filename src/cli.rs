@@ -1,3 +1,4 @@
 //! The subcommands of `tollgate`.
 
+pub mod bench;
 pub mod hit;

@@ -258,10 +258,10 @@ mod tests {
                 descriptor.entries.iter().map(|entry| (&entry.key[..], &entry.value[..])).collect()
             })
             .collect();
-        let (first, second) = (vec![(&b"user"[..], &b"a=b"[..])], vec![
-            (&b"path"[..], &b"/api"[..]),
-            (&b"verb"[..], &b""[..]),
-        ]);
+        let (first, second) = (
+            vec![(&b"user"[..], &b"a=b"[..])],
+            vec![(&b"path"[..], &b"/api"[..]), (&b"verb"[..], &b""[..])],
+        );
         assert_eq!(entries, [first, second]);
     }
 

@@ -89,7 +89,8 @@ pub(super) async fn check(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let Ok(body) = body else {
-        let text = format!("body is longer than {} bytes or broken off", port.decider.message_bytes());
+        let text =
+            format!("body is longer than {} bytes or broken off", port.decider.message_bytes());
         return error_response(status::TOO_LARGE, &text);
     };
     let question = match read(&body) {
@@ -278,7 +279,10 @@ mod tests {
         assert_eq!(object, list);
         assert_eq!(object.descriptors[0].hits_addend, Some(3));
         assert_eq!(object.descriptors[0].entries[0].key, "b");
-        assert_eq!(read(br#"{"domain":"d","entries":{}}"#).unwrap().descriptors[0].hits_addend, None);
+        assert_eq!(
+            read(br#"{"domain":"d","entries":{}}"#).unwrap().descriptors[0].hits_addend,
+            None
+        );
     }
 
     #[test]

@@ -274,10 +274,7 @@ mod tests {
             "value":"v"}],"hits_addend":18446744073709551615,"is_negative_hits":true,
             "limit":{"requests_per_unit":7.0,"unit":3,"unit_multiplier":"2"}}]}"#;
         check_same(camel, snake);
-        check_same(
-            r#"{"domain":null,"descriptors":null,"hitsAddend":null}"#,
-            "{}",
-        );
+        check_same(r#"{"domain":null,"descriptors":null,"hitsAddend":null}"#, "{}");
     }
 
     #[test]
@@ -293,10 +290,7 @@ mod tests {
         assert_eq!(descriptor.entries[0], entry(Some("k".to_owned()), Some("v".to_owned())));
         assert_eq!((descriptor.hits_addend, descriptor.is_negative_hits), (Some(0), true));
         let limit = descriptor.limit.as_ref().unwrap();
-        assert_eq!(
-            (limit.requests_per_unit, limit.unit, limit.unit_multiplier),
-            (7, 99, Some(2))
-        );
+        assert_eq!((limit.requests_per_unit, limit.unit, limit.unit_multiplier), (7, 99, Some(2)));
     }
 
     #[test]
@@ -333,12 +327,15 @@ mod tests {
 
     #[test]
     fn answers_show_every_field() {
-        let nested = Metadata(vec![("list".to_owned(), MetadataValue::List(vec![
-            MetadataValue::Null,
-            MetadataValue::Bool(true),
-            MetadataValue::Number(1.5),
-            MetadataValue::String("x".to_owned()),
-        ]))]);
+        let nested = Metadata(vec![(
+            "list".to_owned(),
+            MetadataValue::List(vec![
+                MetadataValue::Null,
+                MetadataValue::Bool(true),
+                MetadataValue::Number(1.5),
+                MetadataValue::String("x".to_owned()),
+            ]),
+        )]);
         let full = Decision {
             overall_code: Code::OverLimit,
             statuses: [DescriptorStatus {

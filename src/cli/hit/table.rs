@@ -155,6 +155,9 @@ mod tests {
         let elapsed = Duration::from_millis(3);
         let tally = Tally { ok: 3, over_limit: 2 };
         assert_eq!(summary(tally, elapsed), "5 calls: 3 OK, 2 over limit, in 3.0ms");
-        assert_eq!(summary(Tally { ok: 1, over_limit: 0 }, elapsed), "1 call: 1 OK, 0 over limit, in 3.0ms");
+        assert_eq!(
+            summary(Tally { ok: 1, over_limit: 0 }, elapsed),
+            "1 call: 1 OK, 0 over limit, in 3.0ms"
+        );
     }
 }

@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn lengths_fill_the_code_space_but_for_the_end_mark() {
-        let used: u64 = LENGTHS.iter().map(|&length| 1_u64 << (LONGEST - usize::from(length))).sum();
+        let used: u64 =
+            LENGTHS.iter().map(|&length| 1_u64 << (LONGEST - usize::from(length))).sum();
         assert_eq!(used, (1 << LONGEST) - 1);
     }
 }

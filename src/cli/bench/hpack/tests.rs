@@ -30,16 +30,15 @@ fn literal(name: &str, value: &str) -> Vec<u8> {
 
 #[test]
 fn reads_statuses_from_both_tables() {
-    check(&[&[0x88], &[0x8d], &[0x8e]], &[
-        (Some(200), None, ""),
-        (Some(404), None, ""),
-        (Some(500), None, ""),
-    ]);
+    check(
+        &[&[0x88], &[0x8d], &[0x8e]],
+        &[(Some(200), None, ""), (Some(404), None, ""), (Some(500), None, "")],
+    );
     // `:status` by name with the value 503, then by its index in the table.
-    check(&[&[0x48, 3, b'5', b'0', b'3'], &[0xbe]], &[
-        (Some(503), None, ""),
-        (Some(503), None, ""),
-    ]);
+    check(
+        &[&[0x48, 3, b'5', b'0', b'3'], &[0xbe]],
+        &[(Some(503), None, ""), (Some(503), None, "")],
+    );
 }
 
 #[test]
