@@ -77,7 +77,7 @@ fn forgets_the_oldest_when_the_table_is_full() {
     let filler = literal("x-filler", &"y".repeat(100)); // 140 bytes each
     let mut blocks: Vec<&[u8]> = vec![&status];
     blocks.extend([filler.as_slice(); 28]);
-    let at = |index: u8| [0xff, index - 127];
+    let at = |index: u8| [0x80 | index];
     let (kept, gone) = (at(62 + 28), at(62 + 29));
     blocks.push(&kept);
     assert_eq!(decode(&blocks).pop().unwrap().unwrap().grpc_status, Some(7));
