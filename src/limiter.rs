@@ -23,15 +23,16 @@ use crate::store::{StoreError, StoreStack};
 use crate::telemetry::Metrics;
 
 /// Decides requests. Each worker thread has one of its own, with its own way to the store; rules,
-/// metrics and counters are shared.
+/// metrics and counters are context.
 #[derive(Debug, Clone)]
 pub struct Limiter {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     store: StoreStack,
 }
 
+/// What all limiters of a process share.
 #[derive(Debug)]
-struct Shared {
+pub struct Context {
     rules: Arc<RulesHandle>,
     keys: KeyCodec,
     mode: ModeSettings,
@@ -41,7 +42,7 @@ struct Shared {
     clock: Clock,
 }
 
-impl Limiter {
+impl Context {
     pub fn new(
         rules: Arc<RulesHandle>,
         keys: KeyCodec,
@@ -49,18 +50,16 @@ impl Limiter {
         response: &ResponseSettings,
         metrics: Arc<Metrics>,
         clock: Clock,
-        store: StoreStack,
     ) -> Self {
         let headers = response.headers.as_ref().map(headers::Names::new);
         let dynamic_metadata = response.dynamic_metadata;
-        let shared = Shared { rules, keys, mode, headers, dynamic_metadata, metrics, clock };
-        Self { shared: Arc::new(shared), store }
+        Self { rules, keys, mode, headers, dynamic_metadata, metrics, clock }
     }
+}
 
-    /// The same rules and metrics over another way to the store.
-    #[must_use]
-    pub fn with_store(&self, store: StoreStack) -> Self {
-        Self { shared: Arc::clone(&self.shared), store }
+impl Limiter {
+    pub fn new(context: Arc<Context>, store: StoreStack) -> Self {
+        Self { context, store }
     }
 
     /// Finds the rules of `request`, asks the store, and reports.
@@ -73,24 +72,29 @@ impl Limiter {
     ///
     /// A dropped call is counted whole or not at all.
     pub async fn should_rate_limit(&self, request: &Request<'_>) -> Result<Decision, LimiterError> {
-        let shared = &*self.shared;
-        let rules = shared.rules.load();
-        let rules = rules.as_ref().ok_or(LimiterError::NoRules)?;
+        let context = &*self.context;
+        if !context.rules.is_loaded() {
+            return Err(LimiterError::NoRules);
+        }
+        let rules = context.rules.load();
         let Some(domain) = rules.domain(request.domain) else {
-            shared.metrics.count_unknown_domain();
+            context.metrics.count_unknown_domain();
             return Ok(report::unlimited(request));
         };
-        let (plan, call) = plan::plan(shared, domain, request);
+        let (plan, call) = plan::plan(context, domain, request);
         let verdicts = if call.checks.is_empty() {
             Vec::new()
         } else {
             let watch = Stopwatch::start();
             let answer = self.store.decide(&call).await;
-            shared
+            context
                 .metrics
                 .observe_store(watch.elapsed(), answer.as_ref().err().map(StoreError::reason));
             answer.map_err(LimiterError::Store)?
         };
-        Ok(report::report(shared, request, &plan, &call, &verdicts))
+        Ok(report::report(context, request, &plan, &call, &verdicts))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A `RuleSet` is valid and never changes; a reload makes a new one or keeps the old one.
-//! - A lookup allocates nothing and costs the same with ten rules and with fifty thousand.
+//! - A lookup allocates nothing and does not grow with the number of exact, prefix and network
+//!   rules; only regular expressions and globs with inner stars are tried one by one.
 
 use std::sync::Arc;
 
@@ -13,10 +14,29 @@ use crate::model::{
 use crate::telemetry::RuleMetrics;
 
 mod calendar;
+mod compile;
+mod diagnostic;
+mod dump;
+mod explain;
+mod field;
+mod file;
+mod handle;
+mod pattern;
+mod schema;
+mod source;
 mod tree;
+mod watch;
+mod yaml;
 
 pub use calendar::Calendar;
+pub use compile::{CompileOptions, SourceFile, compile};
+pub use diagnostic::{Diagnostic, Place, RulesError};
+pub use explain::{Explanation, LevelTrace, LimitTrace, Outcome, Tried, explain};
+pub use handle::{RulesHandle, RulesStatus};
+pub use schema::schema;
+pub use source::load;
 pub use tree::{Domain, Match, Node, RuleSet};
+pub use watch::{Watcher, watch};
 
 /// A node of the tree that a descriptor can end on.
 #[derive(Debug)]
@@ -67,15 +87,5 @@ impl RuleLimit {
             RuleWindow::Calendar(calendar) => Window::Calendar(calendar.bounds(now())),
         };
         Limit { algorithm: self.algorithm, amount: self.amount, window, burst: self.burst }
-    }
-}
-
-/// The set in force; a request loads it once.
-#[derive(Debug, Default)]
-pub struct RulesHandle(arc_swap::ArcSwapOption<RuleSet>);
-
-impl RulesHandle {
-    pub fn load(&self) -> arc_swap::Guard<Option<Arc<RuleSet>>> {
-        self.0.load()
     }
 }

@@ -8,10 +8,12 @@
 //! - All long-lived tasks start here or below.
 //! - `run` returns within the drain deadline and a second, whatever clients do.
 
+mod app;
 mod connection;
 mod drain;
 mod health;
 mod listener;
+mod reload;
 mod workers;
 
 use std::net::{SocketAddr, TcpListener};
@@ -20,8 +22,9 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
+pub use app::{App, StartError, run};
 pub use drain::{Stop, StopHandle};
 pub use health::Health;
 pub use listener::{BindError, ListenerName};
@@ -39,7 +42,8 @@ use workers::Workers;
 /// Longest wait between reporting NOT_SERVING and sending clients away, so that balancers stop
 /// sending new calls first; at most a tenth of the drain deadline.
 const NOTICE: Duration = Duration::from_secs(1);
-/// How long worker threads may take to end after their connections have.
+/// How long worker threads and HTTP connections may take to end after gRPC has, even where that
+/// took all the time there was.
 const LAST_STEPS: Duration = Duration::from_secs(1);
 
 /// Makes the limiter of a worker, on the worker's thread and inside its runtime. Called with 0
@@ -68,6 +72,8 @@ pub struct Addresses {
 pub enum RunError {
     #[error("cannot start a worker")]
     Worker(#[source] std::io::Error),
+    #[error("worker {0} failed while it started")]
+    WorkerLost(usize),
     #[error("cannot use the {0} listener")]
     Listener(ListenerName, #[source] std::io::Error),
     #[error("cannot serve reflection")]
@@ -154,7 +160,8 @@ impl Server {
             health,
             self.max_connection_age,
             &grpc_watch,
-        )?;
+        )
+        .await?;
         let deal = move |stream| dealer.deal(stream);
         tokio::spawn(listener::accept(ListenerName::Grpc, self.grpc, deal, grpc_watch)?);
 
@@ -212,11 +219,9 @@ async fn drain(grpc: Drain, http: Drain, workers: Workers, limit: Duration) {
         tracing::warn!("gRPC connections are still open at the drain deadline");
     }
     let mut ended = workers.end();
-    if timeout(LAST_STEPS, wait_for_all(&mut ended)).await.is_err() {
-        tracing::warn!("a worker thread is still busy");
-    }
-    if timeout_at(deadline, http.finish()).await.is_err() {
-        tracing::warn!("HTTP connections are still open at the drain deadline");
+    let rest = async { tokio::join!(wait_for_all(&mut ended), http.finish()) };
+    if timeout_at(deadline.max(Instant::now() + LAST_STEPS), rest).await.is_err() {
+        tracing::warn!("a worker or an HTTP connection is still busy at the drain deadline");
     }
 }
 

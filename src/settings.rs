@@ -1,12 +1,29 @@
 //! The server's settings: defaults < file < environment < flags.
 //!
-//! Values here are valid; `load` is the only way from what was written to them.
+//! Values here are valid; [`Settings::load`] is the only way from what was written to them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::model::{ChargeMode, FailureMode};
+
+mod error;
+mod layers;
+mod load;
+mod parse;
+mod reference;
+mod show;
+mod store_url;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use error::{Fault, SettingsError};
+pub use load::{Flags, Loaded};
+pub use show::{Shown, Shows};
+pub use store_url::{RedisUrl, StoreUrl};
+pub use table::{SETTINGS, Shape, Spec};
 
 /// Everything that `tollgate serve` runs on.
 #[derive(Debug, Clone)]
@@ -85,25 +102,6 @@ pub struct StoreSettings {
     /// Keys live up to this much longer than needed, so that they do not all expire at once.
     pub ttl_jitter: Duration,
     pub memory: MemorySettings,
-}
-
-/// Where counters live.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// In this process.
-    Memory,
-    /// `redis://`, `rediss://` or `unix://`, checked to be one that the client library accepts.
-    /// Holds a password: print it only through its `Display`, which hides it.
-    Redis(RedisUrl),
-}
-
-#[derive(Clone, PartialEq, Eq)]
-pub struct RedisUrl(String);
-
-impl std::fmt::Debug for RedisUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("RedisUrl(…)")
-    }
 }
 
 #[derive(Debug, Clone)]

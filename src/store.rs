@@ -7,6 +7,7 @@
 
 mod error;
 pub mod memory;
+pub mod redis;
 
 pub use error::StoreError;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use crate::model::{Call, Verdict};
 use memory::MemoryStore;
+use redis::RedisStore;
 
 /// Keeps counters and decides batches of calls.
 pub trait Store: Send + Sync + 'static {
@@ -38,6 +40,7 @@ pub trait Store: Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub enum StoreStack {
     Memory(Arc<MemoryStore>),
+    Redis(Arc<RedisStore>),
 }
 
 impl StoreStack {
@@ -49,6 +52,7 @@ impl StoreStack {
     pub async fn decide(&self, call: &Call) -> Result<Vec<Verdict>, StoreError> {
         match self {
             Self::Memory(store) => store.decide(std::slice::from_ref(call)).await,
+            Self::Redis(store) => store.decide(std::slice::from_ref(call)).await,
         }
     }
 }

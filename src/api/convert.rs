@@ -123,6 +123,26 @@ fn to_override(
     Ok(LimitOverride { requests_per_unit: message.requests_per_unit, unit, unit_multiplier })
 }
 
+/// A request with one number of hits for the whole call. 0 looks without counting, which only
+/// descriptors can say.
+pub fn with_hits(
+    domain: String,
+    mut descriptors: Vec<descriptor_pb::RateLimitDescriptor>,
+    hits: Option<u64>,
+) -> pb::RateLimitRequest {
+    let hits_addend = match hits.map(|hits| (hits, u32::try_from(hits))) {
+        None => 0,
+        Some((1.., Ok(hits))) => hits,
+        Some((hits, _)) => {
+            for descriptor in &mut descriptors {
+                descriptor.hits_addend = Some(hits);
+            }
+            0
+        }
+    };
+    pb::RateLimitRequest { domain, descriptors, hits_addend }
+}
+
 /// Writes an answer message.
 pub fn to_response(decision: Decision) -> pb::RateLimitResponse {
     pb::RateLimitResponse {

@@ -28,7 +28,9 @@ mod usage;
 mod watch;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 pub use args::{ArgsError, BenchArgs};
@@ -85,6 +87,19 @@ impl BenchError {
     }
 }
 
+/// Runs the command, writing to standard output.
+pub(super) fn run_alone(args: &BenchArgs) -> ExitCode {
+    match run(args, &mut io::stdout().lock()) {
+        Ok(exit_code) => exit_code.into(),
+        Err(BenchError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            super::fail(error.exit_code(), &format_args!("{:#}", anyhow::Error::from(error)))
+        }
+    }
+}
+
 /// Runs the load and writes the result to `out`. Returns the exit code: 0, 1 where calls failed
 /// or the number admitted is not the one expected, 3 where the server went away.
 ///
@@ -105,7 +120,7 @@ pub fn run(args: &BenchArgs, out: &mut impl Write) -> Result<u8, BenchError> {
 fn measure(
     args: &BenchArgs,
     load: &Load,
-    bare: Option<(std::net::SocketAddr, Process)>,
+    bare: Option<(SocketAddr, Process)>,
     interrupted: &AtomicBool,
     out: &mut impl Write,
 ) -> Result<u8, BenchError> {

@@ -3,13 +3,16 @@
 mod table;
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tokio::runtime::Builder;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use crate::api::convert;
 use crate::clock::Stopwatch;
 use crate::model::Unit;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -141,6 +144,22 @@ impl Tally {
     }
 }
 
+/// Runs the command on a runtime of its own, writing to standard output.
+pub(super) fn run_alone(args: &HitArgs) -> ExitCode {
+    let outcome = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(HitError::Write)
+        .and_then(|runtime| runtime.block_on(run(args, &mut io::stdout())));
+    match outcome {
+        Ok(tally) => ExitCode::from(tally.exit_code()),
+        Err(HitError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => super::fail(error.exit_code(), &error),
+    }
+}
+
 /// Sends the calls and writes each answer to `out` as it comes.
 ///
 /// # Errors
@@ -218,11 +237,10 @@ impl HitArgs {
                     unit: limit.unit.wire(),
                     unit_multiplier: Some(limit.unit_multiplier),
                 }),
-                hits_addend: self.hits,
-                is_negative_hits: false,
+                ..Default::default()
             })
             .collect();
-        RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 }
+        convert::with_hits(self.domain.clone(), descriptors, self.hits)
     }
 }
 
@@ -232,84 +250,4 @@ fn to_entry(text: &str) -> Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        hit: HitArgs,
-    }
-
-    fn parse(line: &str) -> Result<HitArgs, clap::Error> {
-        Cli::try_parse_from(std::iter::once("hit").chain(line.split(' '))).map(|cli| cli.hit)
-    }
-
-    #[test]
-    fn a_plus_begins_another_descriptor() {
-        let request = parse("shop user=a=b + path=/api verb").unwrap().request();
-        assert_eq!(request.domain, "shop");
-        let entries: Vec<Vec<_>> = request
-            .descriptors
-            .iter()
-            .map(|descriptor| {
-                descriptor.entries.iter().map(|entry| (&entry.key[..], &entry.value[..])).collect()
-            })
-            .collect();
-        let (first, second) = (
-            vec![(&b"user"[..], &b"a=b"[..])],
-            vec![(&b"path"[..], &b"/api"[..]), (&b"verb"[..], &b""[..])],
-        );
-        assert_eq!(entries, [first, second]);
-    }
-
-    #[test]
-    fn hits_and_limit_go_to_every_descriptor() {
-        let request = parse("shop a=1 + b=2 --hits 0 --limit 5/15minute").unwrap().request();
-        for descriptor in &request.descriptors {
-            assert_eq!(descriptor.hits_addend, Some(0));
-            let limit = descriptor.limit.unwrap();
-            assert_eq!(
-                (limit.requests_per_unit, limit.unit, limit.unit_multiplier),
-                (5, 2, Some(15))
-            );
-        }
-        let plain = parse("shop a=1").unwrap().request();
-        assert_eq!((plain.descriptors[0].hits_addend, plain.descriptors[0].limit), (None, None));
-    }
-
-    #[test]
-    fn mistakes_are_refused_with_an_example() {
-        for (line, part) in [
-            ("shop", "KEY=VALUE"),
-            ("shop a=1 --limit 5", "5/minute"),
-            ("shop a=1 --limit 5/fortnight", "5/minute"),
-            ("shop a=1 --limit x/minute", "5/minute"),
-            ("shop a=1 --every soon", "100ms"),
-            ("shop a=1 --repeat 0", "1.."),
-        ] {
-            let error = parse(line).unwrap_err().to_string();
-            assert!(error.contains(part), "`{error}` lacks `{part}`");
-        }
-    }
-
-    #[tokio::test]
-    async fn an_absent_server_is_named() {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let args = parse(&format!("shop a=1 --addr {free}")).unwrap();
-        let error = run(&args, &mut Vec::new()).await.unwrap_err();
-        assert_eq!(error.exit_code(), 3);
-        assert!(error.to_string().contains(&free.to_string()));
-
-        let args = parse("shop a=1 --addr localhost").unwrap();
-        assert_eq!(run(&args, &mut Vec::new()).await.unwrap_err().exit_code(), 2);
-    }
-
-    #[test]
-    fn a_run_with_a_denied_call_says_no() {
-        assert_eq!(Tally { ok: 3, over_limit: 0 }.exit_code(), 0);
-        assert_eq!(Tally { ok: 3, over_limit: 1 }.exit_code(), 1);
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::Shared;
+use super::Context;
 use crate::key::{KeyEntry, KeyHead, KeyWindow};
 use crate::model::{
     AlgorithmKind, Call, ChargeMode, Check, Descriptor, Effect, Entry, Hits, Limit, LimitOverride,
@@ -58,7 +58,7 @@ pub(super) enum Role {
 }
 
 pub(super) fn plan<'r>(
-    shared: &Shared,
+    context: &Context,
     domain: &'r Domain,
     request: &Request<'_>,
 ) -> (Plan<'r>, Call) {
@@ -72,7 +72,7 @@ pub(super) fn plan<'r>(
         .collect();
     let replaced: SmallVec<[&str; 4]> =
         found.iter().flatten().flat_map(|found| &found.rule.replaces).map(|name| &**name).collect();
-    let mut builder = Builder { shared, request, call: Call::default() };
+    let mut builder = Builder { context, request, call: Call::default() };
     let descriptors = request
         .descriptors
         .iter()
@@ -81,12 +81,12 @@ pub(super) fn plan<'r>(
         .collect();
     let mut call = builder.call;
     let mut plan = Plan { descriptors, quota_left: false };
-    assign_effects(shared, &mut plan, &mut call);
+    assign_effects(context, &mut plan, &mut call);
     (plan, call)
 }
 
 struct Builder<'a, 'q> {
-    shared: &'a Shared,
+    context: &'a Context,
     request: &'a Request<'q>,
     call: Call,
 }
@@ -113,7 +113,7 @@ impl Builder<'_, '_> {
                 (self.rule(descriptor, &found, replaced, hits), role)
             }
             (None, None) => {
-                self.shared.metrics.count_unmatched();
+                self.context.metrics.count_unmatched();
                 (Source::NoLimit, Role::Enforced)
             }
         };
@@ -135,8 +135,8 @@ impl Builder<'_, '_> {
             window: Window::Length(length),
             burst: limit.requests_per_unit,
         };
-        self.push(&head, entries, params, self.shared.mode.charge, descriptor, hits);
-        let metrics = self.shared.metrics.rules.overrides(self.request.domain);
+        self.push(&head, entries, params, self.context.mode.charge, descriptor, hits);
+        let metrics = self.context.metrics.rules.overrides(self.request.domain);
         Source::Override(limit, metrics)
     }
 
@@ -151,7 +151,7 @@ impl Builder<'_, '_> {
         let metrics = || {
             rule.metrics.clone().unwrap_or_else(|| {
                 let levels = found.metric_levels(&descriptor.entries);
-                self.shared.metrics.rules.detailed(self.request.domain, &levels)
+                self.context.metrics.rules.detailed(self.request.domain, &levels)
             })
         };
         if rule.unlimited {
@@ -168,7 +168,7 @@ impl Builder<'_, '_> {
         let metrics = metrics();
         for limit in &limits {
             let entries = descriptor.entries.iter().zip(&found.nodes).map(key_entry);
-            let params = limit.at(|| self.shared.clock.now());
+            let params = limit.at(|| self.context.clock.now());
             self.push(&limit.key_head, entries, params, limit.charge, descriptor, hits);
         }
         Source::Rule { rule, limits, metrics }
@@ -185,7 +185,7 @@ impl Builder<'_, '_> {
     ) {
         let explicit = Hits::are_explicit(self.request, descriptor);
         self.call.checks.push(Check {
-            key: self.shared.keys.encode(head, self.request.domain, entries),
+            key: self.context.keys.encode(head, self.request.domain, entries),
             limit,
             hits,
             charge: charge.resolve(limit.algorithm, explicit),
@@ -202,15 +202,15 @@ fn key_entry<'k>((entry, node): (&Entry<'k>, &&'k crate::rules::Node)) -> KeyEnt
 }
 
 /// Settles who can deny the call, once it is known which descriptors there are.
-fn assign_effects(shared: &Shared, plan: &mut Plan<'_>, call: &mut Call) {
+fn assign_effects(context: &Context, plan: &mut Plan<'_>, call: &mut Call) {
     for planned in &mut plan.descriptors {
         match &planned.source {
             // In quota mode, what has no limit is a quota that never runs out.
-            Source::NoLimit => plan.quota_left |= shared.mode.quota,
+            Source::NoLimit => plan.quota_left |= context.mode.quota,
             Source::Rule { rule, .. } if planned.role == Role::Shadowed => {
-                plan.quota_left |= rule.quota_mode || shared.mode.quota;
+                plan.quota_left |= rule.quota_mode || context.mode.quota;
             }
-            Source::Rule { .. } | Source::Override(..) if shared.mode.quota => {
+            Source::Rule { .. } | Source::Override(..) if context.mode.quota => {
                 planned.role = Role::Quota;
             }
             Source::Rule { .. } | Source::Override(..) | Source::Unlimited(..) => {}
@@ -218,7 +218,7 @@ fn assign_effects(shared: &Shared, plan: &mut Plan<'_>, call: &mut Call) {
     }
     for (group, planned) in (0..).zip(&plan.descriptors) {
         let effect = match planned.role {
-            _ if shared.mode.shadow => Effect::Observe,
+            _ if context.mode.shadow => Effect::Observe,
             Role::Enforced => Effect::Deny,
             Role::Quota if !plan.quota_left => Effect::Quota(group),
             Role::Shadowed | Role::Quota => Effect::Observe,

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::plan::{Plan, Planned, Role, Source};
-use super::{Shared, headers, metadata};
+use super::{Context, headers, metadata};
 use crate::model::{
     Call, Check, Code, CurrentLimit, Decision, DescriptorStatus, Hits, Request, Verdict, Window,
 };
@@ -29,7 +29,7 @@ pub(super) struct Outcomes {
 }
 
 pub(super) fn report(
-    shared: &Shared,
+    context: &Context,
     request: &Request<'_>,
     plan: &Plan<'_>,
     call: &Call,
@@ -38,19 +38,19 @@ pub(super) fn report(
     let outcomes: SmallVec<[Outcomes; 4]> =
         plan.descriptors.iter().map(|planned| descriptor(planned, call, verdicts)).collect();
     let refused = is_refused(plan, &outcomes);
-    let admitted = !refused || shared.mode.shadow;
-    if refused && shared.mode.shadow {
-        shared.metrics.count_global_shadow();
+    let admitted = !refused || context.mode.shadow;
+    if refused && context.mode.shadow {
+        context.metrics.count_global_shadow();
     }
     for planned in &plan.descriptors {
-        count(shared, planned, call, verdicts, admitted);
+        count(context, planned, call, verdicts, admitted);
     }
-    let response_headers = match &shared.headers {
+    let response_headers = match &context.headers {
         Some(names) => headers::write(names, plan, &outcomes),
         None => Vec::new(),
     };
     let dynamic_metadata =
-        shared.dynamic_metadata.then(|| metadata::write(request, plan, &outcomes));
+        context.dynamic_metadata.then(|| metadata::write(request, plan, &outcomes));
     Decision {
         overall_code: if admitted { Code::Ok } else { Code::OverLimit },
         statuses: outcomes.into_iter().map(|outcome| outcome.status).collect(),
@@ -159,7 +159,7 @@ fn wait(check: &Check, verdict: &Verdict) -> u64 {
 
 /// Counts hits by outcome as the reference does: of several limits those of the one that is shown.
 fn count(
-    shared: &Shared,
+    context: &Context,
     planned: &Planned<'_>,
     call: &Call,
     verdicts: &[Verdict],
@@ -187,7 +187,7 @@ fn count(
         hits,
         verdict.used,
         capacity,
-        shared.mode.near_limit_ratio,
+        context.mode.near_limit_ratio,
         outcome,
         admitted,
     ));

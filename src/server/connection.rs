@@ -4,6 +4,7 @@
 //! go elsewhere), when it is too old, or when its peer no longer answers.
 
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,7 +12,9 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::drain::Watch;
@@ -27,11 +30,16 @@ const MAX_STREAMS: u32 = 1024;
 /// runs into its timeout, so a stall of the server must not look like an attack.
 const MAX_PENDING_RESETS: usize = 1024;
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
-/// How long a peer may take to say its first word, or the head of an HTTP/1 request.
-const FIRST_BYTES: Duration = Duration::from_secs(10);
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0";
+/// Least time between two log lines about peers that speak something else.
+const MISDIALED_PAUSE: Duration = Duration::from_secs(10);
+/// How long a peer may take to say its first word.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
+/// How long an HTTP/1 connection may take from one request's end to the head of the next; longer
+/// than proxies keep idle connections (60 s and 90 s), so that it is they who close them.
+const NEXT_HEAD: Duration = Duration::from_secs(120);
 
 /// Serves gRPC on the connections of one worker.
-#[derive(Clone)]
 pub(super) struct GrpcConnections {
     service: GrpcService,
     http2: http2::Builder<TokioExecutor>,
@@ -39,6 +47,7 @@ pub(super) struct GrpcConnections {
     watch: Watch,
     /// Connections so far, which spreads their ages.
     count: u32,
+    misdialed: Arc<Misdialed>,
 }
 
 impl GrpcConnections {
@@ -52,7 +61,7 @@ impl GrpcConnections {
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
             .max_header_list_size(MAX_HEADER_BYTES)
             .auto_date_header(false);
-        Self { service, http2, max_age, watch, count: 0 }
+        Self { service, http2, max_age, watch, count: 0, misdialed: Arc::default() }
     }
 
     /// Serves `stream` on the current runtime.
@@ -60,10 +69,11 @@ impl GrpcConnections {
         self.count = self.count.wrapping_add(1);
         let max_age = self.max_age.map(|age| spread(age, self.count));
         let (http2, service) = (self.http2.clone(), self.service.clone());
+        let misdialed = Arc::clone(&self.misdialed);
         let mut watch = self.watch.clone();
         tokio::spawn(async move {
             let spoke = tokio::select! {
-                spoke = speaks_http2(&stream) => spoke,
+                spoke = speaks_http2(&stream, &misdialed) => spoke,
                 () = watch.begun() => false,
             };
             if !spoke {
@@ -85,7 +95,7 @@ pub(super) struct HttpConnections {
 impl HttpConnections {
     pub(super) fn new(router: Router, watch: Watch) -> Self {
         let mut http = auto::Builder::new(TokioExecutor::new());
-        http.http1().timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES);
+        http.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_HEAD);
         http.http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
@@ -99,8 +109,9 @@ impl HttpConnections {
         let (http, router) = (self.http.clone(), self.router.clone());
         let mut watch = self.watch.clone();
         tokio::spawn(async move {
+            let mut first = [0];
             let spoke = tokio::select! {
-                first = first_byte(&stream) => first.is_some(),
+                length = peek(&stream, &mut first) => length > 0,
                 () = watch.begun() => false,
             };
             if !spoke {
@@ -143,30 +154,52 @@ async fn run<C, E>(
     }
 }
 
-/// Whether the peer begins as HTTP/2 does; says in the log what it seems to speak otherwise.
-async fn speaks_http2(stream: &TcpStream) -> bool {
-    const HTTP2: u8 = b'P';
-    const TLS_HANDSHAKE: u8 = 0x16;
-    match first_byte(stream).await {
-        Some(HTTP2) => true,
-        Some(TLS_HANDSHAKE) => {
-            tracing::debug!("connection closed: TLS where gRPC without TLS is served");
-            false
+/// Peers that take the gRPC port for another one: told in the log, but not once per connection.
+#[derive(Default)]
+struct Misdialed(Mutex<Option<Instant>>);
+
+impl Misdialed {
+    fn log(&self, speaks: &'static str) {
+        let mut told = self.0.lock();
+        if told.is_none_or(|told| told.elapsed() > MISDIALED_PAUSE) {
+            *told = Some(Instant::now());
+            tracing::warn!(
+                speaks,
+                "connection closed: the gRPC port takes HTTP/2 without TLS only"
+            );
         }
-        Some(_) => {
-            tracing::debug!("connection closed: neither gRPC nor HTTP/2");
-            false
-        }
-        None => false,
     }
 }
 
-/// The first byte that the peer sends, left in place; `None` if it sends none in time.
-async fn first_byte(stream: &TcpStream) -> Option<u8> {
-    let mut byte = [0];
-    match tokio::time::timeout(FIRST_BYTES, stream.peek(&mut byte)).await {
-        Ok(Ok(1)) => Some(byte[0]),
-        _ => None,
+/// Whether the peer begins as HTTP/2 does.
+async fn speaks_http2(stream: &TcpStream, misdialed: &Misdialed) -> bool {
+    const TLS_HANDSHAKE: u8 = 0x16;
+    let mut start = [0; 4];
+    let length = peek(stream, &mut start).await;
+    let speaks = match &start[..length] {
+        [] => return false,
+        start if HTTP2_PREFACE.starts_with(start) => return true,
+        [TLS_HANDSHAKE, ..] => "TLS",
+        [b'A'..=b'Z', ..] => "HTTP/1",
+        _ => "something else",
+    };
+    misdialed.log(speaks);
+    // What is left unread would turn the close into a reset.
+    let mut unread = [0; 4_096];
+    for _ in 0..16 {
+        if !matches!(stream.try_read(&mut unread), Ok(1..)) {
+            break;
+        }
+    }
+    false
+}
+
+/// Looks at the first bytes that the peer sends and leaves them in place; 0 if it sends none in
+/// time.
+async fn peek(stream: &TcpStream, start: &mut [u8]) -> usize {
+    match tokio::time::timeout(FIRST_BYTE, stream.peek(start)).await {
+        Ok(Ok(length)) => length,
+        _ => 0,
     }
 }
 

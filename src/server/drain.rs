@@ -114,4 +114,16 @@ mod tests {
         let second = tokio::time::timeout(std::time::Duration::ZERO, stop.asked()).await;
         assert!(second.is_err());
     }
+
+    #[tokio::test]
+    async fn both_signals_ask_to_stop() {
+        let mut stop = Stop::on_signals().unwrap();
+        for name in ["-TERM", "-INT"] {
+            let pid = std::process::id().to_string();
+            assert!(
+                std::process::Command::new("kill").args([name, &pid]).status().unwrap().success()
+            );
+            stop.asked().await;
+        }
+    }
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{mpsc, watch};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::connection::GrpcConnections;
 use super::drain::Watch;
@@ -24,13 +24,13 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` threads. `decider` is called on each with its number. Once the dealer is
-    /// gone, they are no longer members of `drain` themselves.
+    /// Starts `count` threads and waits until each serves. `decider` is called on each with its
+    /// number. Once the dealer is gone, only their connections are still members of `drain`.
     ///
     /// # Errors
     ///
-    /// The system gives no thread or no event queue.
-    pub(super) fn start(
+    /// The system gives no thread or no event queue, or a worker failed on its way to serving.
+    pub(super) async fn start(
         count: usize,
         decider: impl Fn(usize) -> Decider + Clone + Send + 'static,
         health: &Health,
@@ -39,30 +39,39 @@ impl Workers {
     ) -> Result<(Self, Dealer), RunError> {
         let (end, ended) = watch::channel(());
         let (member, alive) = mpsc::channel(1);
-        let mut connections = Vec::with_capacity(count);
+        let (mut connections, mut ready) = (Vec::new(), Vec::new());
         for index in 0..count {
             let runtime =
                 Builder::new_current_thread().enable_all().build().map_err(RunError::Worker)?;
             let (sender, incoming) = mpsc::unbounded_channel();
             connections.push(sender);
+            let (report, reported) = oneshot::channel();
+            ready.push(reported);
             let (decider, health) = (decider.clone(), health.clone());
             let (drain, mut ended, member) = (drain.clone(), ended.clone(), member.clone());
-            let work = move || {
-                let serve = async move {
-                    let service = GrpcService::try_new(decider(index), health)?;
-                    serve(GrpcConnections::new(service, max_age, drain), incoming).await;
-                    // An error, since the sender never sends: it was dropped.
-                    _ = ended.changed().await;
-                    Ok(())
+            let work = async move {
+                let service = match GrpcService::try_new(decider(index), health) {
+                    Ok(service) => service,
+                    Err(error) => return drop(report.send(Err(error))),
                 };
-                end_with(&runtime, serve);
-                drop(runtime);
-                drop(member);
+                // The receiver is gone if another worker failed; then this one ends below.
+                _ = report.send(Ok(()));
+                serve(GrpcConnections::new(service, max_age, drain), incoming).await;
+                // An error, since the sender never sends: it was dropped.
+                _ = ended.changed().await;
             };
             thread::Builder::new()
                 .name(format!("grpc-{index}"))
-                .spawn(work)
+                .spawn(move || {
+                    // Dropped last, after the runtime with all that is left on it.
+                    let _member = member;
+                    let runtime = runtime;
+                    runtime.block_on(work);
+                })
                 .map_err(RunError::Worker)?;
+        }
+        for (index, reported) in ready.into_iter().enumerate() {
+            reported.await.map_err(|_| RunError::WorkerLost(index))??;
         }
         Ok((Self { end, alive }, Dealer { connections, next: 0 }))
     }
@@ -71,15 +80,6 @@ impl Workers {
     pub(super) fn end(self) -> mpsc::Receiver<Infallible> {
         drop(self.end);
         self.alive
-    }
-}
-
-fn end_with(
-    runtime: &Runtime,
-    serve: impl Future<Output = Result<(), tonic_reflection::server::Error>>,
-) {
-    if let Err(error) = runtime.block_on(serve) {
-        tracing::error!(%error, "worker does not serve");
     }
 }
 

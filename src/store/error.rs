@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::redis::RedisError;
+
 /// Cheap to clone: one round trip may serve several callers.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    #[error("no connection")]
-    Connect(#[source] Arc<::redis::RedisError>),
+    #[error("no connection to redis")]
+    Connect(#[source] Arc<RedisError>),
     #[error("script answered {got} numbers where {want} were due")]
     MalformedReply { want: usize, got: usize },
     #[error("redis command failed")]
-    Redis(#[source] Arc<::redis::RedisError>),
+    Redis(#[source] Arc<RedisError>),
 }
 
 impl StoreError {

@@ -107,12 +107,8 @@ pub(super) async fn check(
 
 fn read(body: &[u8]) -> Result<RateLimitRequest, serde_json::Error> {
     let Question { domain, entries, hits } = serde_json::from_slice(body)?;
-    let descriptor = RateLimitDescriptor {
-        entries: entries.0,
-        hits_addend: hits.map(|hits| hits.0),
-        ..Default::default()
-    };
-    Ok(RateLimitRequest { domain, descriptors: vec![descriptor], hits_addend: 0 })
+    let descriptor = RateLimitDescriptor { entries: entries.0, ..Default::default() };
+    Ok(convert::with_hits(domain, vec![descriptor], hits.map(|hits| hits.0)))
 }
 
 fn answer(decision: &Decision) -> Response {
@@ -277,7 +273,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(object, list);
-        assert_eq!(object.descriptors[0].hits_addend, Some(3));
+        assert_eq!(object.hits_addend, 3);
         assert_eq!(object.descriptors[0].entries[0].key, "b");
         assert_eq!(
             read(br#"{"domain":"d","entries":{}}"#).unwrap().descriptors[0].hits_addend,

@@ -25,8 +25,6 @@ const IN_FLIGHT_OPEN: u32 = 1024;
 const MOST_WEIGHTED_KEYS: u64 = 10_000_000;
 const REPEATS: u16 = 3;
 
-/// Generate load for a rate limit server and judge its answers
-///
 /// Speaks envoy.service.ratelimit.v3 without TLS, so it also loads other servers of that API.
 /// Each connection has a thread of its own, and every answer is checked.
 ///

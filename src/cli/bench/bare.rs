@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
 use std::thread;
 
 use clap::Args;
@@ -15,6 +16,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
+use crate::cli::{EXIT_UNAVAILABLE, fail};
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -35,12 +37,20 @@ pub struct BareArgs {
     addr: SocketAddr,
 }
 
+/// Runs the command between standard input and output.
+pub(in crate::cli) fn run_alone(args: &BareArgs) -> ExitCode {
+    match run(args, &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(EXIT_UNAVAILABLE, &error),
+    }
+}
+
 /// Serves until the standard input ends, so no parent leaves it behind.
 ///
 /// # Errors
 ///
 /// The address cannot be listened on, or serving failed.
-pub fn run(args: &BareArgs, out: &mut impl Write) -> io::Result<()> {
+fn run(args: &BareArgs, out: &mut impl Write) -> io::Result<()> {
     let listener = TcpListener::bind(args.addr)?;
     writeln!(out, "{}", listener.local_addr()?)?;
     out.flush()?;

@@ -128,11 +128,13 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let text = format!("{}\n{}", head(), rows(7, &answer(), Duration::from_micros(1_250)));
-        let want = "\
-  call  code        limit              remaining      reset        took
-     7  OVER_LIMIT  5/15minute                 0        42s       1.2ms
-        OK          -                          -          -
-";
+        let want = [
+            "  call  code        limit              remaining      reset        took",
+            "     7  OVER_LIMIT  5/15minute                 0        42s       1.2ms",
+            "        OK          -                          -          -",
+            "",
+        ]
+        .join("\n");
         assert_eq!(text, want);
     }
 

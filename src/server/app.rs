@@ -1,0 +1,182 @@
+//! The whole service, made from settings.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::reload::Reloader;
+use super::{Addresses, BindError, Health, LimiterFactory, Parts, RunError, Server, Stop};
+use crate::clock::Clock;
+use crate::key::KeyCodec;
+use crate::limiter::{Context, Limiter};
+use crate::rules::{self, RulesError, RulesHandle};
+use crate::settings::{Settings, StoreUrl};
+use crate::store::memory::MemoryStore;
+use crate::store::redis::RedisStore;
+use crate::store::{StoreError, StoreStack};
+use crate::telemetry::Metrics;
+
+/// How often expired counters leave the embedded store.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A service whose rules are loaded and whose listeners are bound.
+pub struct App {
+    server: Server,
+    memory: Option<Arc<MemoryStore>>,
+    metrics: Arc<Metrics>,
+    /// Reloads the rules as long as it is held.
+    watcher: rules::Watcher,
+}
+
+/// Why a service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the rules have faults\n{}", .0.render())]
+    Rules(RulesError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("redis cannot be used")]
+    Store(#[source] StoreError),
+    #[error("rules files cannot be watched")]
+    Watch(#[source] notify::Error),
+    #[error("no event queue or signal handler")]
+    System(#[from] io::Error),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// The service does not start.
+pub fn run(settings: &Settings) -> Result<(), StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = Stop::on_signals()?;
+        App::start(settings)?.run(stop).await?;
+        Ok(())
+    })
+}
+
+impl App {
+    /// Validates everything, then binds.
+    ///
+    /// # Errors
+    ///
+    /// The rules have faults and starting without rules is not allowed, an address is taken, or
+    /// that of Redis makes no sense. An absent Redis is no error: calls fail until it is there.
+    pub fn start(settings: &Settings) -> Result<Self, StartError> {
+        let metrics = Arc::new(Metrics::default());
+        let rules = Arc::new(RulesHandle::default());
+        let health = Health::default();
+        let clock = Clock::System;
+        let reloader = Arc::new(Reloader::new(
+            settings,
+            Arc::clone(&rules),
+            Arc::clone(&metrics),
+            health.clone(),
+            clock.clone(),
+        ));
+        let reload = {
+            let reloader = Arc::clone(&reloader);
+            move || {
+                // What is wrong with the rules has been told.
+                reloader.reload().ok();
+            }
+        };
+        let watcher = rules::watch(&settings.rules.sources, reload).map_err(StartError::Watch)?;
+        if let Err(faults) = reloader.reload()
+            && !settings.rules.start_without_rules
+        {
+            return Err(StartError::Rules(faults));
+        }
+        let context = Arc::new(Context::new(
+            Arc::clone(&rules),
+            KeyCodec::new(&settings.store.key_prefix),
+            settings.mode.clone(),
+            &settings.response,
+            Arc::clone(&metrics),
+            clock.clone(),
+        ));
+        let memory = match &settings.store.url {
+            StoreUrl::Memory => {
+                Some(Arc::new(MemoryStore::new(&settings.store.memory, clock.clone())))
+            }
+            StoreUrl::Redis(url) => {
+                RedisStore::check_url(url).map_err(StartError::Store)?;
+                None
+            }
+        };
+        let parts = Parts {
+            limiter: limiters(settings, context, memory.clone(), clock),
+            metrics: Arc::clone(&metrics),
+            rules: Arc::new(move || rules_text(&rules)),
+            health,
+        };
+        let server = Server::bind(settings, parts)?;
+        Ok(Self { server, memory, metrics, watcher })
+    }
+
+    pub fn addresses(&self) -> Addresses {
+        self.server.addresses()
+    }
+
+    /// Answers calls until `stop` asks to end.
+    ///
+    /// # Errors
+    ///
+    /// The server did not start.
+    pub async fn run(self, stop: Stop) -> Result<(), RunError> {
+        if let Some(memory) = self.memory {
+            let metrics = self.metrics;
+            tokio::spawn(async move {
+                let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
+                loop {
+                    ticks.tick().await;
+                    memory.sweep();
+                    metrics.set_memory(memory.stats());
+                }
+            });
+        }
+        let ended = self.server.run(stop).await;
+        drop(self.watcher);
+        ended
+    }
+}
+
+/// The embedded store is one for all workers; of Redis, each has connections of its own.
+fn limiters(
+    settings: &Settings,
+    context: Arc<Context>,
+    memory: Option<Arc<MemoryStore>>,
+    clock: Clock,
+) -> LimiterFactory {
+    let mut store = settings.store.clone();
+    store.connections = store.connections.div_ceil(settings.grpc.workers.max(1));
+    Arc::new(move |_| {
+        let stack = match (&store.url, &memory) {
+            (StoreUrl::Redis(url), _) => {
+                #[expect(clippy::expect_used, reason = "`App::start` has checked the address")]
+                let redis = RedisStore::new(url, &store, clock.clone()).expect("a checked address");
+                StoreStack::Redis(Arc::new(redis))
+            }
+            (StoreUrl::Memory, Some(memory)) => StoreStack::Memory(Arc::clone(memory)),
+            (StoreUrl::Memory, None) => {
+                StoreStack::Memory(Arc::new(MemoryStore::new(&store.memory, clock.clone())))
+            }
+        };
+        Limiter::new(Arc::clone(&context), stack)
+    })
+}
+
+/// What `/rlconfig` shows: why the newest rules are refused, if they are, and those in force.
+fn rules_text(rules: &RulesHandle) -> String {
+    let rejected = rules.status().last_error.map_or_else(String::new, |error| {
+        format!(
+            "# the newest rules are refused, these stay in force:\n# {}\n",
+            error.replace('\n', "\n# ")
+        )
+    });
+    rejected + &rules.load().dump()
+}

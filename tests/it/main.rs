@@ -1,0 +1,17 @@
+//! What the parts do together, over real sockets and with a real Redis.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+mod compat;
+mod conformance;
+mod http;
+mod model_check;
+mod oracle;
+mod redis_store;
+mod served;
+mod support;
+mod wire;
