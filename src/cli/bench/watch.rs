@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(events: &[Option<&str>], interrupted: bool, want: Option<Ending>) {
+    fn check(events: &[Option<&str>], interrupted: bool, want: Option<&Ending>) {
         let (sender, receiver) = mpsc::channel();
         for lost in events {
             sender.send(Ended { lost: lost.map(str::to_owned) }).unwrap();
@@ -136,15 +136,15 @@ mod tests {
         let (flag, answered) =
             (AtomicBool::new(interrupted), [Answered::default(), Answered::default()]);
         let mut watch = Watch::new(receiver, &flag, &answered, Stopwatch::start(), "test");
-        assert_eq!(watch.wait(Duration::from_millis(20)), want);
+        assert_eq!(watch.wait(Duration::from_millis(20)).as_ref(), want);
     }
 
     #[test]
     fn a_wait_ends_for_a_reason_or_with_its_time() {
         check(&[], false, None);
         check(&[None], false, None); // one of two still runs
-        check(&[None, None], false, Some(Ending::Complete));
-        check(&[Some("gone")], false, Some(Ending::Lost("gone".to_owned())));
-        check(&[], true, Some(Ending::Interrupted));
+        check(&[None, None], false, Some(&Ending::Complete));
+        check(&[Some("gone")], false, Some(&Ending::Lost("gone".to_owned())));
+        check(&[], true, Some(&Ending::Interrupted));
     }
 }

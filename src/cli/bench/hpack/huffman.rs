@@ -87,9 +87,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(coded: &[u8], want: Result<&[u8], Malformed>) {
+    fn check(coded: &[u8], want: Option<&[u8]>) {
         let mut text = Vec::new();
-        let got = decode(coded, &mut text);
+        let got = decode(coded, &mut text).ok();
         assert_eq!(got.map(|()| text.as_slice()), want);
     }
 
@@ -97,18 +97,18 @@ mod tests {
     fn decodes_the_examples_of_the_rfc() {
         check(
             &[0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff],
-            Ok(b"www.example.com"),
+            Some(b"www.example.com"),
         );
-        check(&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf], Ok(b"no-cache"));
-        check(&[0x64, 0x02], Ok(b"302"));
-        check(&[], Ok(b""));
+        check(&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf], Some(b"no-cache"));
+        check(&[0x64, 0x02], Some(b"302"));
+        check(&[], Some(b""));
     }
 
     #[test]
     fn refuses_what_is_no_code() {
-        check(&[0xff, 0xff, 0xff, 0xff], Err(Malformed)); // the end mark
-        check(&[0xff], Err(Malformed)); // a whole byte of padding
-        check(&[0x18], Err(Malformed)); // `a`, padded with zeros
+        check(&[0xff, 0xff, 0xff, 0xff], None); // the end mark
+        check(&[0xff], None); // a whole byte of padding
+        check(&[0x18], None); // `a`, padded with zeros
     }
 
     #[test]
