@@ -20,7 +20,7 @@ use crate::model::{Decision, Request};
 use crate::rules::RulesHandle;
 use crate::settings::{ModeSettings, ResponseSettings};
 use crate::store::{StoreError, StoreStack};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, events};
 
 /// Decides requests. Each worker thread has one of its own, with its own way to the store; rules,
 /// metrics and counters are context.
@@ -78,7 +78,7 @@ impl Limiter {
         }
         let rules = context.rules.load();
         let Some(domain) = rules.domain(request.domain) else {
-            context.metrics.count_unknown_domain();
+            events::unknown_domain(&context.metrics, request.domain, context.clock.now());
             return Ok(report::unlimited(request));
         };
         let (plan, call) = plan::plan(context, domain, request);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::api::convert::{self, RequestError};
-use crate::clock::Stopwatch;
+use crate::clock::{Clock, Stopwatch};
 use crate::limiter::{Limiter, LimiterError};
 use crate::model::Decision;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::settings::Caps;
-use crate::telemetry::{ErrorKind, Method, Metrics};
+use crate::telemetry::{ErrorKind, Method, Metrics, events};
 
 /// Why a call has no decision.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -20,10 +20,12 @@ pub enum CallError {
 }
 
 impl CallError {
-    fn kind(&self) -> ErrorKind {
+    /// The kind, and the reason for the log.
+    fn kind(&self) -> (ErrorKind, &'static str) {
         match self {
-            Self::Request(_) | Self::Limiter(LimiterError::NoRules) => ErrorKind::Service,
-            Self::Limiter(LimiterError::Store(_)) => ErrorKind::Redis,
+            Self::Request(_) => (ErrorKind::Service, "request"),
+            Self::Limiter(LimiterError::NoRules) => (ErrorKind::Service, "no_rules"),
+            Self::Limiter(LimiterError::Store(error)) => (ErrorKind::Redis, error.reason()),
         }
     }
 }
@@ -59,8 +61,8 @@ impl Decider {
         let watch = Stopwatch::start();
         let answer = self.answer(message).await;
         if let Err(error) = &answer {
-            self.metrics.count_error(error.kind());
-            tracing::debug!(%error, "call has no decision");
+            let (kind, reason) = error.kind();
+            events::call_failed(&self.metrics, kind, reason, error, Clock::System.now());
         }
         self.metrics.observe_call(method, watch.elapsed());
         answer

@@ -4,25 +4,27 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::reload::Reloader;
 use super::{Addresses, BindError, Health, LimiterFactory, Parts, RunError, Server, Stop};
 use crate::clock::Clock;
 use crate::key::KeyCodec;
 use crate::limiter::{Context, Limiter};
 use crate::rules::{self, RulesError, RulesHandle};
-use crate::settings::{Settings, StoreUrl};
+use crate::settings::{RedisUrl, Settings, StoreSettings, StoreUrl};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
 use crate::store::{StoreError, StoreStack};
 use crate::telemetry::Metrics;
 
-/// How often expired counters leave the embedded store.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// How often expired counters leave the embedded store, and gauges are set.
+const UPKEEP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A service whose rules are loaded and whose listeners are bound.
 pub struct App {
     server: Server,
-    memory: Option<Arc<MemoryStore>>,
+    stores: Stores,
     metrics: Arc<Metrics>,
     /// Reloads the rules as long as it is held.
     watcher: rules::Watcher,
@@ -99,23 +101,15 @@ impl App {
             Arc::clone(&metrics),
             clock.clone(),
         ));
-        let memory = match &settings.store.url {
-            StoreUrl::Memory => {
-                Some(Arc::new(MemoryStore::new(&settings.store.memory, clock.clone())))
-            }
-            StoreUrl::Redis(url) => {
-                RedisStore::check_url(url).map_err(StartError::Store)?;
-                None
-            }
-        };
+        let stores = Stores::try_new(settings, &clock).map_err(StartError::Store)?;
         let parts = Parts {
-            limiter: limiters(settings, context, memory.clone(), clock),
+            limiter: limiters(settings, context, stores.clone(), clock),
             metrics: Arc::clone(&metrics),
             rules: Arc::new(move || rules_text(&rules)),
             health,
         };
         let server = Server::bind(settings, parts)?;
-        Ok(Self { server, memory, metrics, watcher })
+        Ok(Self { server, stores, metrics, watcher })
     }
 
     pub fn addresses(&self) -> Addresses {
@@ -128,17 +122,14 @@ impl App {
     ///
     /// The server did not start.
     pub async fn run(self, stop: Stop) -> Result<(), RunError> {
-        if let Some(memory) = self.memory {
-            let metrics = self.metrics;
-            tokio::spawn(async move {
-                let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
-                loop {
-                    ticks.tick().await;
-                    memory.sweep();
-                    metrics.set_memory(memory.stats());
-                }
-            });
-        }
+        let (stores, metrics) = (self.stores, self.metrics);
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
+            loop {
+                ticks.tick().await;
+                stores.keep_up(&metrics);
+            }
+        });
         let ended = self.server.run(stop).await;
         drop(self.watcher);
         ended
@@ -146,28 +137,63 @@ impl App {
 }
 
 /// The embedded store is one for all workers; of Redis, each has connections of its own.
+#[derive(Debug, Clone)]
+enum Stores {
+    Memory(Arc<MemoryStore>),
+    Redis(RedisUrl, Arc<Mutex<Vec<Arc<RedisStore>>>>),
+}
+
+impl Stores {
+    fn try_new(settings: &Settings, clock: &Clock) -> Result<Self, StoreError> {
+        Ok(match &settings.store.url {
+            StoreUrl::Memory => {
+                tracing::info!("counters are kept in this process, other replicas have their own");
+                Self::Memory(Arc::new(MemoryStore::new(&settings.store.memory, clock.clone())))
+            }
+            StoreUrl::Redis(url) => {
+                RedisStore::check_url(url)?;
+                Self::Redis(url.clone(), Arc::default())
+            }
+        })
+    }
+
+    /// What a worker decides with; to be called on its runtime.
+    fn stack(&self, settings: &StoreSettings, clock: Clock) -> StoreStack {
+        match self {
+            Self::Memory(memory) => StoreStack::Memory(Arc::clone(memory)),
+            Self::Redis(url, all) => {
+                #[expect(clippy::expect_used, reason = "`try_new` has checked the address")]
+                let redis = RedisStore::new(url, settings, clock).expect("a checked address");
+                let redis = Arc::new(redis);
+                all.lock().push(Arc::clone(&redis));
+                StoreStack::Redis(redis)
+            }
+        }
+    }
+
+    /// Removes what has expired, and tells how things are.
+    fn keep_up(&self, metrics: &Metrics) {
+        match self {
+            Self::Memory(memory) => {
+                memory.sweep();
+                metrics.set_memory(memory.stats());
+            }
+            Self::Redis(_, all) => {
+                metrics.set_store_commands(all.lock().iter().map(|redis| redis.commands()).sum());
+            }
+        }
+    }
+}
+
 fn limiters(
     settings: &Settings,
     context: Arc<Context>,
-    memory: Option<Arc<MemoryStore>>,
+    stores: Stores,
     clock: Clock,
 ) -> LimiterFactory {
     let mut store = settings.store.clone();
     store.connections = store.connections.div_ceil(settings.grpc.workers.max(1));
-    Arc::new(move |_| {
-        let stack = match (&store.url, &memory) {
-            (StoreUrl::Redis(url), _) => {
-                #[expect(clippy::expect_used, reason = "`App::start` has checked the address")]
-                let redis = RedisStore::new(url, &store, clock.clone()).expect("a checked address");
-                StoreStack::Redis(Arc::new(redis))
-            }
-            (StoreUrl::Memory, Some(memory)) => StoreStack::Memory(Arc::clone(memory)),
-            (StoreUrl::Memory, None) => {
-                StoreStack::Memory(Arc::new(MemoryStore::new(&store.memory, clock.clone())))
-            }
-        };
-        Limiter::new(Arc::clone(&context), stack)
-    })
+    Arc::new(move |_| Limiter::new(Arc::clone(&context), stores.stack(&store, clock.clone())))
 }
 
 /// What `/rlconfig` shows: why the newest rules are refused, if they are, and those in force.

@@ -6,6 +6,7 @@
 //! - A decision is not retried and not logged here.
 
 mod connect;
+mod deadline;
 mod script;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Mutex;
 
 use self::connect::{Connection, Connections, random_up_to};
+use self::deadline::within;
 use self::script::Request;
 use super::{Store, StoreError};
 use crate::clock::Clock;
@@ -140,14 +142,14 @@ impl Store for RedisStore {
             return Ok(Vec::new());
         }
         let mut used = None;
-        let decided = tokio::time::timeout(self.timeout, self.run(&request, &mut used)).await;
+        let decided = within(self.timeout, self.run(&request, &mut used)).await;
         match (decided, used) {
-            (Ok(decided), _) => decided,
-            (Err(_), Some(connection)) => {
+            (Some(decided), _) => decided,
+            (None, Some(connection)) => {
                 Connections::timed_out(&connection);
                 Err(StoreError::Timeout(self.timeout))
             }
-            (Err(_), None) => Err(match self.connections.failure() {
+            (None, None) => Err(match self.connections.failure() {
                 Some(cause) => StoreError::Connect(cause),
                 None => StoreError::Timeout(self.timeout),
             }),

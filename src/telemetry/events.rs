@@ -1,6 +1,12 @@
-//! State changes: one function each, so that log line and metric cannot drift apart.
+//! What is both logged and counted: one function each, so that the two cannot drift apart.
 
-use super::Metrics;
+use std::error::Error;
+
+use super::{ErrorKind, Metrics};
+use crate::model::Timestamp;
+
+/// Characters of a caller's text that a log line shows.
+const SHOWN: usize = 64;
 
 /// New rules are in force; `now` in seconds of Unix time.
 pub fn rules_loaded(metrics: &Metrics, version: &str, domains: usize, rules: usize, now: u64) {
@@ -12,4 +18,41 @@ pub fn rules_loaded(metrics: &Metrics, version: &str, domains: usize, rules: usi
 pub fn rules_rejected(metrics: &Metrics, count: usize, faults: &str) {
     metrics.rules_rejected();
     tracing::error!(count, "rules refused, those loaded before stay in force\n{faults}");
+}
+
+/// A `ShouldRateLimit` call got an error for an answer; `reason` is one of a closed set. Logged
+/// once a second per reason, with the number of calls left out.
+pub fn call_failed(
+    metrics: &Metrics,
+    kind: ErrorKind,
+    reason: &'static str,
+    error: &dyn Error,
+    now: Timestamp,
+) {
+    metrics.count_error(kind);
+    if let Some(more) = metrics.log_limit.admit(reason, now) {
+        let error = chain(error);
+        tracing::warn!(reason, error, more, "call has no decision");
+    }
+}
+
+/// A call named a domain without rules, which is admitted; often a misspelt name.
+pub fn unknown_domain(metrics: &Metrics, domain: &str, now: Timestamp) {
+    metrics.count_unknown_domain();
+    if let Some(more) = metrics.log_limit.admit("unknown_domain", now) {
+        let domain: String = domain.chars().take(SHOWN).collect();
+        tracing::warn!(?domain, more, "no rules for the domain, the call is admitted");
+    }
+}
+
+/// An error and what caused it, in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }

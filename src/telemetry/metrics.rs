@@ -15,8 +15,8 @@ use prometheus::{
     TextEncoder,
 };
 
-use super::RuleSeries;
 use super::rule_families::rule_families;
+use super::{RateLimited, RuleSeries};
 
 /// The text format that [`Metrics::encode`] writes.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -34,6 +34,8 @@ pub const STORE_ERRORS: [&str; 4] = ["timeout", "connect", "malformed_reply", "r
 #[derive(Debug)]
 pub struct Metrics {
     pub rules: Arc<RuleSeries>,
+    /// Keeps log lines about calls to one per reason and second.
+    pub(super) log_limit: RateLimited,
     registry: Registry,
     calls: [IntCounter; 2],
     call_seconds: [Histogram; 2],
@@ -215,6 +217,7 @@ impl Default for Metrics {
                 make.counter("tollgate_memory_expirations_total", "Counters removed as expired"),
             ],
             rules: Arc::default(),
+            log_limit: RateLimited::default(),
             registry,
         }
     }
@@ -239,7 +242,7 @@ impl Metrics {
     }
 
     /// One `ShouldRateLimit` call answered with an error.
-    pub fn count_error(&self, kind: ErrorKind) {
+    pub(super) fn count_error(&self, kind: ErrorKind) {
         self.errors[kind as usize].inc();
     }
 
@@ -247,7 +250,7 @@ impl Metrics {
         self.global_shadow.inc();
     }
 
-    pub fn count_unknown_domain(&self) {
+    pub(super) fn count_unknown_domain(&self) {
         self.unknown_domains.inc();
     }
 
@@ -263,9 +266,9 @@ impl Metrics {
         }
     }
 
-    /// The counter of script calls, for the store to count.
-    pub fn store_commands(&self) -> IntCounter {
-        self.store_commands.clone()
+    /// Script calls sent to Redis so far.
+    pub fn set_store_commands(&self, total: u64) {
+        raise(&self.store_commands, total);
     }
 
     /// New rules are in force since `now`, in seconds of Unix time.
@@ -292,9 +295,14 @@ impl Metrics {
         self.memory[1].set(gauge(stats.bytes));
         for (counter, total) in self.memory_removed.iter().zip([stats.evictions, stats.expirations])
         {
-            counter.inc_by(total.saturating_sub(counter.get()));
+            raise(counter, total);
         }
     }
+}
+
+/// Sets a counter to what is counted elsewhere.
+fn raise(counter: &IntCounter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
 }
 
 #[cfg(test)]

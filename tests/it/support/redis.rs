@@ -195,11 +195,3 @@ fn reserve_port() -> (Socket, u16) {
     let address = socket.local_addr().unwrap().as_socket_ipv4().unwrap();
     (socket, address.port())
 }
-
-/// A URL as settings read it.
-pub(crate) fn redis_url(text: &str) -> RedisUrl {
-    match text.parse() {
-        Ok(StoreUrl::Redis(url)) => url,
-        other => panic!("{text}: {other:?}"),
-    }
-}
