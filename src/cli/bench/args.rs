@@ -39,7 +39,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", default_value = "bench")]
     pub(super) domain: String,
     /// Descriptors of each call, with one entry each
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     pub(super) descriptors: u16,
     /// Start of the entries' keys; the descriptor's number from 0 on follows
     #[arg(long, value_name = "TEXT", default_value = "d")]
@@ -48,7 +53,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TEXT", default_value = "k")]
     pub(super) value: String,
     /// Different values of each entry
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MAX_KEYS))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u64).range(1..=MAX_KEYS)
+    )]
     pub(super) keys: u64,
     /// How often which value is asked for
     #[arg(long, value_enum, default_value_t)]
@@ -57,7 +67,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub(super) zipf_s: f64,
     /// Connections, with a thread each
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
     pub(super) connections: u16,
     /// Calls in flight over all connections: 64, or with --rate 1024 at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -69,7 +84,12 @@ pub struct BenchArgs {
     #[arg(long, requires = "rate")]
     pub(super) paced: bool,
     /// Load before the measurement [default: 1s, or 0s where calls are counted]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with_all = ["requests", "expect_admitted"])]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = parse_duration,
+        conflicts_with_all = ["requests", "expect_admitted"]
+    )]
     pub(super) warmup: Option<Duration>,
     /// Length of the measurement [default: 5s, or at most 60s with --requests]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
@@ -90,7 +110,12 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "expect_admitted")]
     pub(super) compare: bool,
     /// Runs of each server with --compare [default: 3]
-    #[arg(long, value_name = "N", requires = "compare", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "compare",
+        value_parser = clap::value_parser!(u16).range(1..=1000)
+    )]
     pub(super) repeats: Option<u16>,
     /// End with 1 unless exactly so many calls are answered OK
     #[arg(long, value_name = "N")]

@@ -63,8 +63,9 @@ pub(super) fn draw(label: &str, outcome: &Outcome, bare: &[Outcome]) -> String {
     // Writing to a string cannot fail.
     let _written = write!(
         svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>"#
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="12""#
     );
+    svg.push_str(r#" font-family="sans-serif"><rect width="100%" height="100%" fill="white"/>"#);
     text(
         &mut svg,
         80.0,

@@ -234,7 +234,7 @@ impl Report {
             let unsent = self.calls.unsent;
             writeln!(
                 out,
-                "  behind      {unsent} calls were due and not sent, the server is too slow for this rate"
+                "  behind      {unsent} calls were due and not sent, the rate is too high"
             )?;
         }
         let Latency { p50, p90, p99, p999, max, .. } = self.latency_us;
