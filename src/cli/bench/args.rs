@@ -25,12 +25,18 @@ const IN_FLIGHT_OPEN: u32 = 1024;
 const MOST_WEIGHTED_KEYS: u64 = 10_000_000;
 const REPEATS: u16 = 3;
 
-/// Speaks envoy.service.ratelimit.v3 without TLS, so it also loads other servers of that API.
-/// Each connection has a thread of its own, and every answer is checked.
-///
-/// By default a closed loop keeps --in-flight calls waiting; --rate sends calls on a schedule
-/// instead and measures each from the moment it was due.
+/// What to send, how fast, for how long, and what to tell of it.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "Speaks envoy.service.ratelimit.v3 without TLS, to this server or any \
+    other. Every answer is checked.\n\
+    A closed loop keeps --in-flight calls waiting; --rate sends calls on a schedule instead and \
+    measures each from the moment it was due.\n\n\
+    Exit codes: 0 fine, 1 calls failed or --expect-admitted was missed, 2 usage, 3 server gone\n\n\
+    Examples:\n  \
+    tollgate bench --domain bench --descriptors 4 --in-flight 256\n  \
+    tollgate bench --rate 4000 --dist zipf --redis redis://127.0.0.1 --chart latency.svg\n  \
+    tollgate bench --requests 5000 --dist hot --expect-admitted 1000\n  \
+    tollgate bench --compare --repeats 5 --output json")]
 pub struct BenchArgs {
     /// Address of a gRPC port; connections are dealt to several in turn
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]

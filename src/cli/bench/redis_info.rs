@@ -8,10 +8,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Why Redis cannot be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum RedisInfoError {
-    #[error("--redis is no address that can be used, expected one like redis://127.0.0.1:6379")]
-    Url(#[source] redis::RedisError),
-    #[error("Redis did not answer INFO, check --redis")]
-    Ask(#[source] redis::RedisError),
+    #[error("--redis is no address, expected one like redis://127.0.0.1:6379: {0}")]
+    Url(redis::RedisError),
+    #[error("Redis of --redis did not answer INFO: {0}")]
+    Ask(redis::RedisError),
     #[error("INFO of Redis has no {0}")]
     Lacks(&'static str),
 }
