@@ -65,6 +65,12 @@ impl Signals {
         self.until_nanos.fetch_min(self.now(), Relaxed);
     }
 
+    /// Between [`Self::measure`] and [`Self::stop`].
+    pub(super) fn measured(&self) -> Duration {
+        let from = self.from_nanos.load(Relaxed);
+        Duration::from_nanos(self.until_nanos.load(Relaxed).saturating_sub(from))
+    }
+
     /// Waits for no more answers.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Relaxed);

@@ -16,7 +16,6 @@ use super::pace::{Pace, Schedule};
 use super::probes::Probes;
 use super::request::Writer;
 use super::watch::{Answered, Ended, Watch};
-use crate::clock::Stopwatch;
 
 /// How long answers are waited for when all is sent.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -41,10 +40,9 @@ pub(super) fn run(
     }
     let answered: Vec<Answered> = jobs.iter().map(|_| Answered::default()).collect();
     let mut total = Tally::try_new()?;
+    let before = if load.warmup.is_zero() { Some(probes.first()?) } else { None };
     let signals = Signals::start();
-    let mut before = None;
-    if load.warmup.is_zero() {
-        before = Some(probes.first()?);
+    if before.is_some() {
         signals.measure_all();
     }
     let (sender, events) = mpsc::channel();
@@ -69,7 +67,6 @@ pub(super) fn run(
         if let Some(Ending::Lost(reason)) = early {
             return give_up(BenchError::LostInWarmup(reason));
         }
-        let measured = Stopwatch::start();
         let before = match before {
             Some(before) => before,
             None => {
@@ -86,7 +83,6 @@ pub(super) fn run(
                 Length::Calls(..) => Ending::OutOfTime,
             });
         signals.stop();
-        let elapsed = measured.elapsed();
         let costs = probes.since(&before);
         watch.wait_for_all(LAST_ANSWERS);
         signals.abandon();
@@ -95,7 +91,7 @@ pub(super) fn run(
         }
         Ok(Outcome {
             tally: total,
-            elapsed,
+            elapsed: signals.measured(),
             ending,
             processes: costs.processes,
             redis: costs.redis,
