@@ -131,13 +131,18 @@ embedded=(--addr "$addr" --pid "tollgate=${pids[-1]}")
 serve redis "$redis"
 shared=(--addr "$addr" --pid "tollgate=${pids[-1]}" --redis "$redis")
 
-# row LABEL OPTION...: one line of the table.
+# row LABEL OPTION...: one line of the table. Calls that failed are told in it, and at the end.
+failed=
 row() {
-  local label=$1
+  local label=$1 code=0
   shift
   "$tollgate" bench --output markdown --label "$label" --compare --repeats "$repeats" \
-    --warmup "$warmup" --duration "$duration" "$@" >>"$folder/rows" ||
-    fail "\`$label\` failed: $(tail -n 1 "$folder/rows" 2>/dev/null)" /dev/null
+    --warmup "$warmup" --duration "$duration" "$@" >>"$folder/rows" || code=$?
+  case $code in
+    0) ;;
+    1) failed="$failed\`$label\` " ;;
+    *) fail "\`$label\` was not measured" /dev/null ;;
+  esac
 }
 
 row "embedded, 1 descriptor" "${embedded[@]}"
@@ -162,7 +167,11 @@ include those that scripts run.
 
 $(uname -sm), $(nproc) cores, $("$tollgate" --version), $(redis-server --version | cut -d' ' -f1-3)
 
-| workload | CPU s per 100k calls | ratio to empty | Redis commands per 1000 calls | calls/s | p50 µs | p99 µs |
-|---|---|---|---|---|---|---|
+| workload | CPU s per 100k calls | ratio to empty | Redis commands per 1000 calls | calls/s | p50 µs | p99 µs | failed calls |
+|---|---|---|---|---|---|---|---|
 $(cat "$folder/rows")
 TABLE
+if [ -n "$failed" ]; then
+  echo "bench.sh: calls failed in $failed" >&2
+  exit 1
+fi

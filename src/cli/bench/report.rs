@@ -167,7 +167,8 @@ impl Report {
     }
 
     /// Label, CPU-seconds for 100,000 calls, their ratio to the empty server (least–most), Redis
-    /// commands for 1,000 calls, calls per second, and p50 and p99 with their ratios.
+    /// commands for 1,000 calls, calls per second, p50 and p99 with their ratios, and failed calls
+    /// of all runs.
     pub(super) fn write_markdown(&self, out: &mut impl Write) -> io::Result<()> {
         let compare = self.compare.as_ref();
         let cpu = compare
@@ -193,7 +194,7 @@ impl Report {
         };
         writeln!(
             out,
-            "| {} | {} | {}{range} | {commands} | {} | {} | {} |",
+            "| {} | {} | {}{range} | {commands} | {} | {} | {} | {} |",
             self.label,
             fixed(cpu, 3),
             fixed(compare.and_then(|c| c.cpu_ratio), 2),
@@ -208,7 +209,16 @@ impl Report {
                 compare.and_then(|c| c.server.p99_us),
                 compare.and_then(|c| c.p99_ratio)
             ),
+            self.failed(),
         )
+    }
+
+    fn failed(&self) -> String {
+        match (self.calls.errors + self.calls.unanswered, &self.calls.first_error) {
+            (0, _) => "0".to_owned(),
+            (failed, None) => failed.to_string(),
+            (failed, Some(error)) => format!("{failed} ({})", error.replace(['|', '\n'], " ")),
+        }
     }
 
     pub(super) fn write_text(&self, out: &mut impl Write) -> io::Result<()> {

@@ -139,11 +139,15 @@ fn json_has_one_shape() {
 fn a_row_has_the_columns_of_its_table() {
     let alone = Report::new("load", &load(), &outcome(), None, None);
     let row = written(|out| alone.write_markdown(out));
-    assert_eq!(row, "| load | 3.000 | – | evalsha 50, incrby 1000 | 500 | 100 | 100 |\n");
+    assert_eq!(row, "| load | 3.000 | – | evalsha 50, incrby 1000 | 500 | 100 | 100 | 0 |\n");
+    let mut failing = outcome();
+    (failing.tally.errors, failing.tally.unanswered) = (2, 1);
+    failing.tally.first_error = Some("Unavailable: a|b".to_owned());
+    let row = written(|out| Report::new("load", &load(), &failing, None, None).write_markdown(out));
+    assert!(row.ends_with(" | 3 (Unavailable: a b) |\n"), "{row}");
     let compared = Report::new("load", &load(), &outcome(), None, Some(summary()));
     let row = written(|out| compared.write_markdown(out));
-    let want =
-        "| load | 3.000 | 2.00 (1.75–2.50) | evalsha 50, incrby 1000 | 1000 | 200 (2.00) | 200 |\n";
+    let want = "| load | 3.000 | 2.00 (1.75–2.50) | evalsha 50, incrby 1000 | 1000 | 200 (2.00) | 200 | 0 |\n";
     assert_eq!(row, want);
 }
 
