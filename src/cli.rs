@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::settings::Settings;
 
+pub mod bench;
 pub mod check;
 mod completions;
 pub mod explain;
@@ -44,6 +45,10 @@ enum Command {
     Explain(explain::Args),
     /// Send calls to a running server and print its verdicts
     Hit(hit::HitArgs),
+    /// Generate load for a rate limit server and judge its answers
+    Bench(Box<bench::BenchArgs>),
+    #[command(name = bench::bare::NAME, hide = true)]
+    BenchBare(bench::bare::BareArgs),
     /// Print the JSON Schema of rules files
     Schema(schema::Args),
     /// Print completions for a shell
@@ -57,6 +62,8 @@ pub fn run(server: impl FnOnce(Settings) -> anyhow::Result<()>) -> ExitCode {
         Command::Check(args) => written(|out, err| check::run(&args, out, err)),
         Command::Explain(args) => written(|out, err| explain::run(&args, out, err)),
         Command::Hit(args) => hit::run_alone(&args),
+        Command::Bench(args) => bench::run_alone(&args),
+        Command::BenchBare(args) => bench::bare::run_alone(&args),
         Command::Schema(args) => written(|out, err| schema::run(&args, out, err)),
         Command::Completions(args) => completions::run(&args),
     }
