@@ -1,5 +1,6 @@
 //! What tests share: settings, calls in few words, and servers of their own.
 
+pub(crate) mod process;
 pub(crate) mod redis;
 
 use std::time::Duration;
