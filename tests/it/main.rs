@@ -13,6 +13,7 @@ mod http;
 mod model_check;
 mod oracle;
 mod redis_store;
+mod reload;
 mod served;
 mod support;
 mod wire;

@@ -2,6 +2,7 @@
 
 pub(crate) mod process;
 pub(crate) mod redis;
+pub(crate) mod wire;
 
 use std::time::Duration;
 
