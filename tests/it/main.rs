@@ -9,6 +9,7 @@
 mod cli;
 mod compat;
 mod conformance;
+mod exactness;
 mod http;
 mod model_check;
 mod oracle;
