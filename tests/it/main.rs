@@ -10,6 +10,7 @@ mod cli;
 mod compat;
 mod conformance;
 mod exactness;
+mod fuzz;
 mod http;
 mod model_check;
 mod oracle;
