@@ -124,7 +124,7 @@ async fn every_way_to_change_files_is_noticed() {
     fs::remove_dir_all(rig.file("deep")).unwrap();
     rig.becomes("deep", None).await;
     rig.becomes("shop", Some(3)).await;
-    assert_eq!(rig.metric("tollgate_rules_rejected").await, 0);
+    rig.until("all good", async || rig.metric("tollgate_rules_rejected").await == 0).await;
 }
 
 /// Points `link` to `target`, which must exist, in one step.
@@ -192,8 +192,8 @@ async fn bad_rules_change_nothing_and_are_told_everywhere_until_repaired() {
         for part in ["refused", &place, "rate_limt", &format!("requests_per_unit={before}")] {
             assert!(shown.contains(part), "`{part}` is missing in\n{shown}");
         }
-        let told = rig.server.log().matches(&place).count();
-        assert_eq!(told as u64, round, "{}", rig.server.log());
+        let told = || rig.server.log().matches(&place).count() as u64;
+        rig.until("logged", async || told() == round).await;
         assert_eq!(rig.check("shop", 0).await["limit"], before);
         assert_eq!(rig.ready().await, 200);
 
@@ -286,6 +286,8 @@ async fn calls_are_answered_while_rules_change() {
             1 => fs::write(rig.file("shop.yaml"), &text).unwrap(),
             _ => {
                 fs::write(rig.file("shop.yaml"), BAD).unwrap();
+                rig.until("refused", async || rig.metric("tollgate_rules_rejected").await == 1)
+                    .await;
                 rig.replace("shop.yaml", &text);
             }
         }
@@ -300,8 +302,11 @@ async fn calls_are_answered_while_rules_change() {
     for caller in callers {
         caller.await.unwrap();
     }
-    let loads = rig.metric("ratelimit_service_config_load_success").await;
-    assert_eq!(loads, u64::from(RELOADS) + 1);
+    rig.until("counted", async || {
+        let loads = rig.metric("ratelimit_service_config_load_success").await;
+        loads == u64::from(RELOADS) + 1
+    })
+    .await;
     let used =
         u64::from(LARGE + RELOADS) - rig.check("shop", 0).await["remaining"].as_u64().unwrap();
     assert_eq!(used, answered.load(Ordering::Relaxed), "every hit was counted once");
