@@ -6,12 +6,16 @@
     reason = "a test that cannot go on should say where"
 )]
 
+mod cli;
 mod compat;
 mod conformance;
+mod exactness;
+mod fuzz;
 mod http;
 mod model_check;
 mod oracle;
 mod redis_store;
+mod reload;
 mod served;
 mod support;
 mod wire;

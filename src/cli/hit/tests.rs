@@ -1,3 +1,5 @@
+//! `hit` against a server that answers as told.
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
