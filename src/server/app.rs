@@ -47,7 +47,7 @@ pub enum StartError {
     Run(#[from] RunError),
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM, SIGINT or SIGHUP.
 ///
 /// # Errors
 ///
@@ -88,10 +88,10 @@ impl App {
             }
         };
         let watcher = rules::watch(&settings.rules.sources, reload).map_err(StartError::Watch)?;
-        if let Err(faults) = reloader.reload()
-            && !settings.rules.start_without_rules
-        {
-            return Err(StartError::Rules(faults));
+        if settings.rules.start_without_rules {
+            reloader.reload().ok();
+        } else {
+            reloader.load().map_err(StartError::Rules)?;
         }
         let context = Arc::new(Context::new(
             Arc::clone(&rules),

@@ -83,6 +83,15 @@ async fn an_absent_server_is_named() {
     assert_eq!(run(&args, &mut Vec::new()).await.unwrap_err().exit_code(), 2);
 }
 
+#[tokio::test]
+async fn a_descriptor_needs_an_entry() {
+    for line in ["shop +", "shop a=1 +", "shop a=1 + + b=2"] {
+        let error = run(&parse(line).unwrap(), &mut Vec::new()).await.unwrap_err();
+        assert!(matches!(error, HitError::EmptyDescriptor), "{error}");
+        assert_eq!(error.exit_code(), 2);
+    }
+}
+
 #[test]
 fn a_run_with_a_denied_call_says_no() {
     assert_eq!(Tally { ok: 3, over_limit: 0 }.exit_code(), 0);
