@@ -13,12 +13,14 @@ use crate::telemetry::RuleSeries;
 
 /// Check rules files.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example: tollgate check rules.yaml /etc/tollgate/rules")]
 pub struct Args {
-    /// Files and folders
+    /// Files, and folders that are read recursively
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     reading: Reading,
+    /// How to print the answer
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

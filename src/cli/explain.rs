@@ -11,6 +11,7 @@ use crate::rules::explain;
 
 /// Show which rule a descriptor gets, and why.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example: tollgate explain --rules rules.yaml shop plan=free user_id=7")]
 pub struct Args {
     /// File or folder of rules; may be given several times
     #[arg(long, required = true, value_name = "PATH")]
@@ -20,8 +21,10 @@ pub struct Args {
     /// What stands before each counter key
     #[arg(long, default_value = "", value_name = "TEXT")]
     key_prefix: String,
+    /// How to print the answer
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
+    /// Domain of the call
     domain: String,
     /// Entries of the descriptor, outermost first
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = parse_entry)]

@@ -27,11 +27,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stands between two descriptors on the command line.
 const SEPARATOR: &str = "+";
 
-/// Ask a running server whether a call is within its limits
-///
-/// Every `key=value` is an entry, in the order given. A lone `+` begins another descriptor of the
-/// same call: `tollgate hit shop user_id=42 + path=/api`.
+/// Ask a running server whether a call is within its limits.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "A dash in the table means that no limit applied.\n\n\
+    Examples:\n  \
+    tollgate hit shop user_id=42 --repeat 7\n  \
+    tollgate hit shop path=/api + plan=free user_id=7")]
 pub struct HitArgs {
     /// Domain of the rules
     domain: String,
@@ -108,8 +109,10 @@ pub enum HitError {
     Addr { addr: String },
     #[error("no server at {addr}, is it running and is this its gRPC port?")]
     Unreachable { addr: String, source: tonic::transport::Error },
-    #[error("server at {addr} gave no answer: {}", .status.message())]
+    #[error("server at {addr} gave no answer: {}{}", .status.message(), hint(.status.code()))]
     Failed { addr: String, status: Box<Status> },
+    #[error("a descriptor without entries, expected key=value before and after each `+`")]
+    EmptyDescriptor,
     #[error("cannot write the answers")]
     Write(#[from] io::Error),
 }
@@ -118,7 +121,7 @@ impl HitError {
     /// 2 for a mistake of the caller's, 3 for trouble on the way or in the server.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Addr { .. } => 2,
+            Self::Addr { .. } | Self::EmptyDescriptor => 2,
             Self::Failed { status, .. } if is_callers_fault(status.code()) => 2,
             Self::Unreachable { .. } | Self::Failed { .. } | Self::Write(_) => 3,
         }
@@ -128,6 +131,10 @@ impl HitError {
 /// What a server answers to a request that it will never take.
 fn is_callers_fault(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::ResourceExhausted | Code::Unimplemented)
+}
+
+fn hint(code: Code) -> &'static str {
+    if code == Code::Unimplemented { "; is this its gRPC port?" } else { "" }
 }
 
 /// How the calls were answered.
@@ -166,8 +173,11 @@ pub(super) fn run_alone(args: &HitArgs) -> ExitCode {
 ///
 /// The first call without an answer ends the run.
 pub async fn run(args: &HitArgs, out: &mut impl Write) -> Result<Tally, HitError> {
-    let mut client = RateLimitServiceClient::new(connect(&args.addr).await?);
     let request = args.request();
+    if request.descriptors.iter().any(|descriptor| descriptor.entries.is_empty()) {
+        return Err(HitError::EmptyDescriptor);
+    }
+    let mut client = RateLimitServiceClient::new(connect(&args.addr).await?);
     let mut tally = Tally::default();
     let whole = Stopwatch::start();
     let mut ticks = args.every.filter(|every| !every.is_zero()).map(tokio::time::interval);

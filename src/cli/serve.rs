@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::{EXIT_NO, EXIT_UNAVAILABLE, EXIT_USAGE, fail};
 use crate::server::StartError;
-use crate::settings::{Flags, Loaded, Settings};
+use crate::settings::{Flags, Loaded, Settings, Shows};
 use crate::telemetry;
 
 const NO_RULES: &str = "there are no rules to serve: name a file or folder with --rules PATH, the \
@@ -27,28 +27,28 @@ pub(super) struct ServeArgs {
     /// Rules file, or folder of them; may be given several times
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
-    /// Where counters live: memory, redis://host:port, rediss://… or unix:///path
+    /// Where counters live: memory (the default), redis://host:port, rediss://… or unix:///path
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Where gRPC listens
+    /// Where gRPC listens [default: [::]:8081]
     #[arg(long, value_name = "HOST:PORT")]
     grpc_addr: Option<String>,
-    /// Where HTTP listens
+    /// Where HTTP listens [default: [::]:8080]
     #[arg(long, value_name = "HOST:PORT")]
     http_addr: Option<String>,
-    /// Where the admin pages and metrics listen
+    /// Where the admin pages and metrics listen [default: 127.0.0.1:6070]
     #[arg(long, value_name = "HOST:PORT")]
     admin_addr: Option<String>,
     /// Settings file, TOML or YAML
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Print every setting and where it came from, and exit
+    /// Print every setting, where it came from, and which variables have no effect, and exit
     #[arg(long)]
     print_settings: bool,
     /// Least severe level that is logged: trace, debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// text or json
+    /// How log lines are written: text or json
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
     /// Threads that serve gRPC, or auto for one per core
@@ -95,7 +95,7 @@ pub(super) fn run(
             Err(error) => return fail(EXIT_USAGE, &error),
         };
     if args.print_settings {
-        return match write!(std::io::stdout(), "{shown}") {
+        return match show(&mut std::io::stdout(), &shown, &ignored) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(EXIT_UNAVAILABLE, &error),
         };
@@ -118,6 +118,14 @@ pub(super) fn run(
             fail(code, &format_args!("{error:#}"))
         }
     }
+}
+
+fn show(out: &mut impl Write, shown: &Shows, ignored: &[String]) -> std::io::Result<()> {
+    write!(out, "{shown}")?;
+    if !ignored.is_empty() {
+        writeln!(out, "\nset without effect: {}", ignored.join(" "))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -150,6 +158,16 @@ mod tests {
         check(&[], Ok(()), EXIT_USAGE, false);
         check(&["--rules", "x", "--store", "http://h"], Ok(()), EXIT_USAGE, false);
         check(&["--print-settings"], Ok(()), 0, false);
+    }
+
+    #[test]
+    fn variables_without_effect_are_shown_with_the_settings() {
+        let env = [("STATSD_HOST".to_owned(), "stats".to_owned())];
+        let Loaded { shown, ignored, .. } = Settings::load(None, env, &Flags::default()).unwrap();
+        let mut out = Vec::new();
+        show(&mut out, &shown, &ignored).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with("\n\nset without effect: STATSD_HOST\n"), "{text}");
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! Calls through the limiter on an embedded store, at times that the tests choose.
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{self, Poll, Waker};

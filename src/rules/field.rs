@@ -164,7 +164,8 @@ const ON_STORE_FAILURE: Field = field(
     "on_store_failure",
     Kind::Word(&["error", "allow", "deny", "local"]),
     "What a call gets when the store gives no verdict: an error, leave, refusal, or a verdict of \
-     this process alone. The nearest one holds: limit, descriptor, file, server.",
+     this process alone. The nearest one holds: limit, descriptor, file, server. Checked, but not \
+     acted on in this version: it is an error whatever this says.",
 );
 
 const FILE: &[Field] = &[

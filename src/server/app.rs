@@ -47,7 +47,7 @@ pub enum StartError {
     Run(#[from] RunError),
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM, SIGINT or SIGHUP.
 ///
 /// # Errors
 ///
@@ -88,10 +88,10 @@ impl App {
             }
         };
         let watcher = rules::watch(&settings.rules.sources, reload).map_err(StartError::Watch)?;
-        if let Err(faults) = reloader.reload()
-            && !settings.rules.start_without_rules
-        {
-            return Err(StartError::Rules(faults));
+        if settings.rules.start_without_rules {
+            reloader.reload().ok();
+        } else {
+            reloader.load().map_err(StartError::Rules)?;
         }
         let context = Arc::new(Context::new(
             Arc::clone(&rules),
@@ -123,6 +123,9 @@ impl App {
     /// The server did not start.
     pub async fn run(self, stop: Stop) -> Result<(), RunError> {
         let (stores, metrics) = (self.stores, self.metrics);
+        if let Stores::Memory(_) = stores {
+            tracing::info!("counters are kept in this process, other replicas have their own");
+        }
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
             loop {
@@ -147,7 +150,6 @@ impl Stores {
     fn try_new(settings: &Settings, clock: &Clock) -> Result<Self, StoreError> {
         Ok(match &settings.store.url {
             StoreUrl::Memory => {
-                tracing::info!("counters are kept in this process, other replicas have their own");
                 Self::Memory(Arc::new(MemoryStore::new(&settings.store.memory, clock.clone())))
             }
             StoreUrl::Redis(url) => {

@@ -19,7 +19,7 @@ impl Stop {
         (StopHandle(sender), Self(receiver))
     }
 
-    /// Each SIGTERM or SIGINT is a request. Call it inside the runtime.
+    /// Each SIGTERM, SIGINT or SIGHUP is a request, as in the reference. Call it inside the runtime.
     ///
     /// # Errors
     ///
@@ -28,11 +28,13 @@ impl Stop {
         let (handle, stop) = Self::new();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         tokio::spawn(async move {
             loop {
                 tokio::select! {
                     _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "signal received"),
                     _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "signal received"),
+                    _ = hangup.recv() => tracing::info!(signal = "SIGHUP", "signal received"),
                 }
                 handle.stop();
             }
@@ -116,9 +118,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_signals_ask_to_stop() {
+    async fn every_signal_asks_to_stop() {
         let mut stop = Stop::on_signals().unwrap();
-        for name in ["-TERM", "-INT"] {
+        for name in ["-TERM", "-INT", "-HUP"] {
             let pid = std::process::id().to_string();
             assert!(
                 std::process::Command::new("kill").args([name, &pid]).status().unwrap().success()

@@ -124,7 +124,7 @@ pub static SETTINGS: &[Spec] = &[
     Spec::new("mode.quota", "false", Bool, "Treat every rule as one in quota mode")
         .reference(&["QUOTA_MODE"]),
     Spec::new("mode.charge", "auto", Text, "Who is charged unless a rule says: auto, admitted or always"),
-    Spec::new("mode.on_store_failure", "error", Text, "Answer without a store unless a rule says: error, allow, deny or local"),
+    Spec::new("mode.on_store_failure", "error", Text, "Answer without a store unless a rule says: error, allow, deny or local; not acted on yet"),
     Spec::new("mode.near_limit_ratio", "0.8", Number, "Share of a limit from which hits count as near it, 0 to 1")
         .reference(&["NEAR_LIMIT_RATIO"]),
     Spec::new("caps.descriptors_per_call", "1000", Number, "Most descriptors in one call"),

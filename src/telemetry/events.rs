@@ -14,10 +14,24 @@ pub fn rules_loaded(metrics: &Metrics, version: &str, domains: usize, rules: usi
     tracing::info!(version, domains, rules, "rules loaded");
 }
 
-/// The newest rules are refused; `faults` as `tollgate check` prints them.
-pub fn rules_rejected(metrics: &Metrics, count: usize, faults: &str) {
+/// The newest rules are refused; `has_rules`: older ones are in force; `faults` as `tollgate check`
+/// prints them.
+pub fn rules_rejected(metrics: &Metrics, count: usize, has_rules: bool, faults: &str) {
     metrics.rules_rejected();
-    tracing::error!(count, "rules refused, those loaded before stay in force\n{faults}");
+    let effect = if has_rules {
+        "those loaded before stay in force"
+    } else {
+        "calls get errors until there are good ones"
+    };
+    tracing::error!(count, "rules refused, {effect}\n{}", faults.trim_end());
+}
+
+/// So many limits ask for what is not there yet.
+pub fn failure_modes_unheeded(limits: usize) {
+    tracing::warn!(
+        limits,
+        "on_store_failure is not acted on yet, without a verdict calls get an error"
+    );
 }
 
 /// A `ShouldRateLimit` call got an error for an answer; `reason` is one of a closed set. Logged

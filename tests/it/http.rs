@@ -11,8 +11,8 @@ use crate::served::{serve, serve_with, settings, without_rules};
 pub(crate) struct Answer {
     pub(crate) status: u16,
     /// In lower case, with the status line.
-    head: String,
-    body: String,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 pub(crate) async fn ask(

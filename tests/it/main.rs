@@ -7,12 +7,16 @@
 )]
 
 mod bench;
+mod cli;
 mod compat;
 mod conformance;
+mod exactness;
+mod fuzz;
 mod http;
 mod model_check;
 mod oracle;
 mod redis_store;
+mod reload;
 mod served;
 mod support;
 mod wire;

@@ -1,6 +1,8 @@
 //! What tests share: settings, calls in few words, and servers of their own.
 
+pub(crate) mod process;
 pub(crate) mod redis;
+pub(crate) mod wire;
 
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Requests and answers on their way through the wire types.
+
 use std::time::Duration;
 
 use super::*;

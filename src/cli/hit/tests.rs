@@ -1,3 +1,5 @@
+//! `hit` against a server that answers as told.
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -79,6 +81,15 @@ async fn an_absent_server_is_named() {
 
     let args = parse("shop a=1 --addr localhost").unwrap();
     assert_eq!(run(&args, &mut Vec::new()).await.unwrap_err().exit_code(), 2);
+}
+
+#[tokio::test]
+async fn a_descriptor_needs_an_entry() {
+    for line in ["shop +", "shop a=1 +", "shop a=1 + + b=2"] {
+        let error = run(&parse(line).unwrap(), &mut Vec::new()).await.unwrap_err();
+        assert!(matches!(error, HitError::EmptyDescriptor), "{error}");
+        assert_eq!(error.exit_code(), 2);
+    }
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! The embedded store when it is full, swept and shared between threads.
+
 use std::sync::Arc;
 
 use super::*;
