@@ -64,9 +64,10 @@ if ARGV[3] == 'plain' then
   end
 
   -- Takes `times` times `hits`, as many as fit: the hits used before, and how many times fitted.
-  local function take(key, limit, hits, times)
+  -- `text` is the total as text, which Redis takes as it is.
+  local function take(key, limit, hits, times, text)
     local total = hits * times
-    local sum = pcall('INCRBY', key, total)
+    local sum = pcall('INCRBY', key, text)
     if sum == total then
       local fits = fitting(limit.capacity, 0, hits, times)
       call('SET', key, string.format('%d', limit.base + fits * hits), 'PX', limit.ttl)
@@ -80,7 +81,7 @@ if ARGV[3] == 'plain' then
       call('DECRBY', key, total - fits * hits)
       return used, fits
     end
-    call('DECRBY', key, total)
+    call('DECRBY', key, text)
     return rewrite(key, limit, hits, times)
   end
 
@@ -92,6 +93,7 @@ if ARGV[3] == 'plain' then
   while ARGV[at] do
     local calls, times = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
     local hits, checks = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+    local text = times == 1 and ARGV[at + 2] or string.format('%d', hits * times)
     at = at + 4
     local limits = {}
     for i = 1, checks do
@@ -108,7 +110,7 @@ if ARGV[3] == 'plain' then
     for _ = 1, calls do
       local first, denied = size, false
       for i = 1, checks do
-        local used, fits, later = take(KEYS[key], limits[i], hits, times)
+        local used, fits, later = take(KEYS[key], limits[i], hits, times, text)
         if fits == 0 then denied = true end
         key, size = key + 1, size + 1
         reply[size] = later and -1 - used or used

@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 
 use super::shard::Slot;
 
-const CHUNK: usize = 128;
+const CHUNK: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Slab {
