@@ -4,7 +4,6 @@
 //! early is filed anew when its turn comes, so charges stay cheap.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
 use super::expiry::{ExpiryFile, Links, Tier};
 use super::slab::Slab;
@@ -209,9 +208,8 @@ impl Shard {
         own.state = None;
         let digest = own.digest;
         self.slots.give_back(slot);
-        if let Entry::Occupied(entry) =
-            self.index.entry(digest.high, |&other| other == slot, |_| digest.high)
-        {
+        // Not through `entry`, which may rehash the table.
+        if let Ok(entry) = self.index.find_entry(digest.high, |&other| other == slot) {
             entry.remove();
         }
     }

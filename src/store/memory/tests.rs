@@ -145,3 +145,31 @@ fn threads_admit_exactly_the_limit() {
         assert_eq!(decide(&store, &[check("b", algorithm, 900, 1)]), [false], "{algorithm:?}");
     }
 }
+
+#[test]
+fn live_counters_are_found_again_whatever_comes_and_goes() {
+    let (store, clock) = store(1_000_000);
+    let used = |key: u32, algorithm| {
+        let mut look = check(&format!("live{key}"), algorithm, 100, 1);
+        look.hits = Hits::Look;
+        let call = Call { checks: [look].into_iter().collect() };
+        let mut verdicts = Vec::new();
+        store.decide_at(&call, clock.now(), &mut verdicts);
+        verdicts[0].used
+    };
+    for round in 0..20 {
+        clock.set(Timestamp::from_secs(1_000 + 20 * round));
+        for key in 0..500 {
+            decide(&store, &[check(&format!("live{key}"), AlgorithmKind::Gcra, 100, 100)]);
+        }
+        for key in 0..3_000 {
+            decide(&store, &[check(&format!("{round}/{key}"), AlgorithmKind::TokenBucket, 10, 1)]);
+        }
+        clock.set(Timestamp::from_secs(1_000 + 20 * round + 19));
+        store.sweep();
+        assert_eq!(store.stats().keys, 500, "round {round}");
+        for key in 0..500 {
+            assert_ne!(used(key, AlgorithmKind::Gcra), 0, "live{key} in round {round}");
+        }
+    }
+}
