@@ -7,17 +7,20 @@
 
 mod combine;
 mod error;
+mod lease;
 pub mod memory;
 pub mod redis;
 
 pub use combine::Combine;
 pub use error::StoreError;
+pub use lease::{Leased, Leases, Slices, Taken, Unspent};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use self::redis::RedisStore;
 use crate::model::{Call, Verdict};
 use memory::MemoryStore;
 
@@ -79,7 +82,7 @@ pub struct Decided {
 #[derive(Debug, Clone)]
 pub enum StoreStack {
     Memory(Arc<MemoryStore>),
-    Redis(Combine),
+    Redis(Leased<RedisStore>),
 }
 
 impl StoreStack {

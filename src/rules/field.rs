@@ -166,12 +166,20 @@ const ON_STORE_FAILURE: Field = field(
     "What a call gets when the store gives no verdict: an error, leave, refusal, or a verdict of \
      this process alone. The nearest one holds: limit, descriptor, file, server.",
 );
+const CONSISTENCY: Field = field(
+    "consistency",
+    Kind::Word(&["strict", "leased"]),
+    "`leased` takes hits of a busy fixed window from Redis in advance, many at once; never more \
+     than the limit pass, at times fewer. `strict`, the default, asks for each call. The nearest \
+     one holds: limit, descriptor, file.",
+);
 
 const FILE: &[Field] = &[
     field("domain", Kind::Text, "The domain that the rules are for, as calls name it."),
     field("descriptors", Kind::List(Level::Descriptor), "The rules for a call's first entry."),
     CHARGE,
     ON_STORE_FAILURE,
+    CONSISTENCY,
 ];
 
 const DESCRIPTOR: &[Field] = &[
@@ -210,6 +218,7 @@ const DESCRIPTOR: &[Field] = &[
     field("metadata", Kind::Free, "Returned to the proxy as dynamic metadata."),
     CHARGE,
     ON_STORE_FAILURE,
+    CONSISTENCY,
 ];
 
 const LIMIT: &[Field] = &[
@@ -232,6 +241,7 @@ const LIMIT: &[Field] = &[
     ),
     CHARGE,
     ON_STORE_FAILURE,
+    CONSISTENCY,
     field(
         "calendar",
         Kind::Bool,
