@@ -113,12 +113,13 @@ impl<S: Slices> Leased<S> {
     /// A dropped call is decided whole or not at all.
     pub async fn decide(&self, call: Call) -> Result<Decided, StoreError> {
         let Some(hits) = leasable(&call) else { return self.below.decide(call).await };
-        let since = Stopwatch::start();
         let check = &call.checks[0];
         let counter = self.leases.counter(check);
-        self.leases.note(&counter, check, hits);
-        for _ in 0..MAX_WAITS {
-            let refilled = match self.leases.ask(&counter, hits) {
+        let mut answer = self.leases.arrive(&counter, check, hits);
+        let since = Stopwatch::start();
+        let mut waits = 0;
+        loop {
+            let refilled = match answer {
                 Answer::Served(verdict, refill) => {
                     if let Some(refill) = refill {
                         self.start(refill, check);
@@ -134,9 +135,11 @@ impl<S: Slices> Leased<S> {
                 Answer::Strict => break,
             };
             let left = self.limit.saturating_sub(since.elapsed());
-            if timeout(left, refilled.done()).await.is_err() {
+            if waits == MAX_WAITS || timeout(left, refilled.done()).await.is_err() {
                 break;
             }
+            waits += 1;
+            answer = self.leases.ask(&counter, hits);
         }
         let asked = self.leases.now();
         let decided = self.below.decide_since(call, since).await?;

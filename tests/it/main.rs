@@ -9,6 +9,7 @@
 mod compat;
 mod conformance;
 mod http;
+mod leases;
 mod model_check;
 mod oracle;
 mod redis_store;

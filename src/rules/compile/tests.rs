@@ -1,5 +1,7 @@
 //! Every kind of fault with its place and wording, and what good files compile to.
 
+mod consistency;
+
 use super::*;
 
 fn file(name: &str, text: &str) -> SourceFile {

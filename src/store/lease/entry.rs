@@ -22,6 +22,8 @@ const IDLE: u64 = 1_000_000;
 /// µs after which a slice is not spent any more, whatever its window: the most that a store's
 /// clock which is set forward, or a machine that slept, can make a hit late.
 const MAX_AGE: u64 = 2_000_000;
+/// µs without refills after one that failed, since each may cost the hits of a slice.
+const PAUSE: u64 = 1_000_000;
 /// One part of this many of a slice's time is given up, for clocks that run at different speeds.
 const DRIFT: u64 = 1_000;
 
@@ -36,6 +38,8 @@ pub(super) struct Entry {
     slices: SmallVec<[Slice; 2]>,
     pace: Pace,
     known: Option<Known>,
+    /// When a refill last failed.
+    failed: Option<Moment>,
     /// Closes when the refill that is under way has ended.
     pub(super) refill: Option<watch::Receiver<()>>,
 }
@@ -76,7 +80,16 @@ struct Pace {
 impl Entry {
     pub(super) fn new(key: CounterKey, capacity: u64, length: u64, now: Moment) -> Self {
         let pace = Pace { since: now, seen: 0, before: 0 };
-        Self { key, capacity, length, slices: SmallVec::new(), pace, known: None, refill: None }
+        Self {
+            key,
+            capacity,
+            length,
+            slices: SmallVec::new(),
+            pace,
+            known: None,
+            failed: None,
+            refill: None,
+        }
     }
 
     /// Notes a call for `hits`.
@@ -110,6 +123,9 @@ impl Entry {
 
     /// How many hits to take for calls of `hits`; `None` if they better go one by one.
     pub(super) fn slice_for(&self, hits: u64, now: Moment) -> Option<u64> {
+        if self.failed.is_some_and(|failed| now.micros_since(failed) < PAUSE) {
+            return None;
+        }
         let known = self.known.as_ref()?;
         let (room, time) = match known.reset.checked_sub(now.micros_since(known.asked)) {
             Some(time) if time > 0 => (known.room, time),
@@ -128,9 +144,9 @@ impl Entry {
         self.known = Some(Known { room, asked, reset: verdict.reset });
     }
 
-    /// Nothing is known, so the next call asks the store by itself.
-    pub(super) fn forget(&mut self) {
-        self.known = None;
+    /// A refill has failed: for a while calls ask the store by themselves.
+    pub(super) fn pause(&mut self, now: Moment) {
+        self.failed = Some(now);
     }
 
     /// Adds the `size` hits of a request that was sent at `asked` and answered by `now`.

@@ -109,8 +109,8 @@ impl Leases {
         &self.shards[(counter.0 >> 64) as usize % SHARDS]
     }
 
-    /// Notes a call, from which it is known how many there are.
-    pub(super) fn note(&self, counter: &Counter, check: &Check, hits: u64) {
+    /// Notes a call for `hits`, and serves it or tells how it may come to them.
+    pub(super) fn arrive(self: &Arc<Self>, counter: &Counter, check: &Check, hits: u64) -> Answer {
         let now = self.now();
         let mut shard = self.shard(counter).lock();
         if let Some(entry) = shard.entries.get_mut(&counter.0) {
@@ -121,13 +121,22 @@ impl Leases {
             entry.note(hits, now);
             shard.entries.insert(counter.0, entry);
         }
+        self.answer(&mut shard, counter, hits, now)
     }
 
-    /// Serves a call for `hits`, or tells how it may come to them.
+    /// Likewise, for a call that has been noted and has waited.
     pub(super) fn ask(self: &Arc<Self>, counter: &Counter, hits: u64) -> Answer {
-        let now = self.now();
-        let mut shard = self.shard(counter).lock();
-        let Shard { entries, served, closed } = &mut *shard;
+        self.answer(&mut self.shard(counter).lock(), counter, hits, self.now())
+    }
+
+    fn answer(
+        self: &Arc<Self>,
+        shard: &mut Shard,
+        counter: &Counter,
+        hits: u64,
+        now: Moment,
+    ) -> Answer {
+        let Shard { entries, served, closed } = shard;
         let Some(entry) = entries.get_mut(&counter.0).filter(|_| !*closed) else {
             return Answer::Strict;
         };
@@ -218,12 +227,12 @@ impl Refill {
 
 impl Drop for Refill {
     fn drop(&mut self) {
-        if let Some(entry) =
-            self.leases.shard(&self.counter).lock().entries.get_mut(&self.counter.0)
-        {
+        let now = self.now();
+        let mut shard = self.leases.shard(&self.counter).lock();
+        if let Some(entry) = shard.entries.get_mut(&self.counter.0) {
             entry.refill = None;
             if !self.answered {
-                entry.forget();
+                entry.pause(now);
             }
         }
     }
