@@ -1,6 +1,5 @@
 //! The leases of one counter: what is held, how fast it goes, and what the store has left.
 
-use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use super::{Taken, Unspent};
@@ -35,7 +34,7 @@ pub(super) struct Entry {
     /// µs.
     length: u64,
     /// Oldest first.
-    slices: SmallVec<[Slice; 2]>,
+    slices: Vec<Slice>,
     pace: Pace,
     known: Option<Known>,
     /// When a refill last failed.
@@ -84,7 +83,7 @@ impl Entry {
             key,
             capacity,
             length,
-            slices: SmallVec::new(),
+            slices: Vec::new(),
             pace,
             known: None,
             failed: None,
