@@ -12,7 +12,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// In lower case, with the status line.
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 pub(crate) async fn ask(

@@ -11,7 +11,8 @@ use tollgate::clock::{Clock, Stopwatch};
 use tollgate::model::{
     AlgorithmKind, Call, Check, Consistency, CounterKey, Hits, Limit, Timestamp, Verdict,
 };
-use tollgate::settings::{RedisUrl, StoreSettings};
+use tollgate::server::{App, Stop};
+use tollgate::settings::{RedisUrl, RulesSource, StoreSettings, StoreUrl};
 use tollgate::store::redis::RedisStore;
 use tollgate::store::{Combine, Leased, Leases, Slices, Store, StoreError, Unspent};
 
@@ -314,4 +315,50 @@ async fn a_window_is_not_taken_for_one_of_the_same_number() {
     let key = CounterKey::from_bytes(b"k");
     let late = Unspent { key, hits: 30, window: MIDNIGHT, length: limit.window.length() };
     assert_eq!(store.give_back(&[late]).await.unwrap(), 0);
+}
+
+#[test]
+fn a_service_leases_what_its_rules_say_and_gives_back_at_its_end() {
+    const CALLS: u64 = 640;
+    let server = RedisServer::start();
+    let folder = tempfile::TempDir::new().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    let text = "{domain: d, consistency: leased, descriptors: [
+        {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}]}";
+    std::fs::write(&rules, text).unwrap();
+    let mut settings = crate::served::settings();
+    settings.rules.sources =
+        vec![RulesSource { path: rules, ignore_dotfiles: false, swapped_link: None }];
+    settings.store.url = StoreUrl::Redis(server.url());
+    runtime().block_on(async {
+        let app = App::start(&settings).unwrap();
+        let (http, admin) = (app.addresses().http, app.addresses().admin);
+        let (stop, asked) = Stop::new();
+        let clients = async {
+            let mut tasks = JoinSet::new();
+            for _ in 0..16 {
+                tasks.spawn(async move {
+                    for _ in 0..CALLS / 16 {
+                        let body = br#"{"domain":"d","entries":{"k":"v"}}"#;
+                        let answer = crate::http::ask(http, "POST", "/v1/check", body).await;
+                        assert_eq!(answer.status, 200);
+                    }
+                });
+            }
+            tasks.join_all().await;
+            let commands = server.calls_of("evalsha") + server.calls_of("eval");
+            assert!(commands < CALLS / 4, "{commands} commands for {CALLS} calls");
+            let watch = Stopwatch::start();
+            let none = "\ntollgate_lease_hits_total 0\n";
+            while crate::http::ask(admin, "GET", "/metrics", b"").await.body.contains(none) {
+                assert!(watch.elapsed() < Duration::from_secs(10), "no lease was counted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            stop.stop();
+        };
+        let (served, ()) = tokio::join!(app.run(asked), clients);
+        served.unwrap();
+    });
+    let stored: u64 = server.run(&["GET", "tg1|fw31536000s|d|k=v"]);
+    assert_eq!(stored % (1 << 33), CALLS);
 }
