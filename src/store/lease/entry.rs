@@ -55,6 +55,8 @@ struct Slice {
     lag: u64,
     /// µs to the end of the window when the store answered.
     reset: u64,
+    /// µs after `asked` in which hits may be spent: the window is not over then, for certain.
+    life: u64,
     window: Option<Timestamp>,
 }
 
@@ -98,8 +100,10 @@ impl Entry {
 
     /// Spends `hits` of a slice that is valid and has them.
     pub(super) fn spend(&mut self, hits: u64, now: Moment) -> Option<Verdict> {
-        let slice =
-            self.slices.iter_mut().find(|slice| slice.left >= hits && slice.is_spendable(now))?;
+        let slice = self
+            .slices
+            .iter_mut()
+            .find(|slice| slice.left >= hits && now.micros_since(slice.asked) < slice.life)?;
         slice.left -= hits;
         let remaining = slice.room.saturating_add(slice.left).min(self.capacity - hits);
         let passed = now.micros_since(slice.asked).saturating_sub(slice.lag);
@@ -153,7 +157,17 @@ impl Entry {
         let Taken { verdict, window } = taken;
         let lag = now.micros_since(asked);
         let (room, reset) = (verdict.remaining, verdict.reset);
-        self.slices.push(Slice { left: size, size, room, asked, lag, reset, window: *window });
+        let life = (reset - reset.div_ceil(DRIFT)).min(MAX_AGE);
+        self.slices.push(Slice {
+            left: size,
+            size,
+            room,
+            asked,
+            lag,
+            reset,
+            life,
+            window: *window,
+        });
     }
 
     /// Moves what has not been spent in time to `unspent`; whether the entry is still of use.
@@ -181,14 +195,6 @@ impl Entry {
             }));
             false
         });
-    }
-}
-
-impl Slice {
-    /// Whether its window is not over yet, for certain.
-    fn is_spendable(&self, now: Moment) -> bool {
-        let life = self.reset - self.reset.div_ceil(DRIFT);
-        now.micros_since(self.asked) < life.min(MAX_AGE)
     }
 }
 

@@ -53,6 +53,7 @@ impl Slices for Fake {
         if fate == Fate::RequestLost {
             return Err(StoreError::Timeout(LIMIT));
         }
+        tokio::time::sleep(Duration::from_millis(1)).await;
         let window = Some(check.limit.window.bounds(self.clock.now()).0);
         let verdict = self.store.decide_now(&call(check))[0];
         match fate {
@@ -283,6 +284,21 @@ async fn callers_of_one_key_share_a_refill() {
         assert!(caller.await.unwrap().unwrap().verdicts[0].allowed);
     }
     assert!(fake.takes.load(Relaxed) - before <= 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_leaves_does_not_lose_the_refill() {
+    let fake = Fake::new();
+    let replica = Replica::new(&fake);
+    let huge = limit(1_000_000_000, WINDOW);
+    replica.admitted(huge, 5).await;
+    let leased = replica.leased.clone();
+    let caller = tokio::spawn(async move { leased.decide(call(check(huge, 1))).await });
+    tokio::task::yield_now().await;
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+    assert!(replica.take(huge, 1).await.allowed);
+    assert_eq!((fake.takes.load(Relaxed), replica.leases.stats().hits), (1, 1));
 }
 
 /// One thing that happens to two replicas and their store.
