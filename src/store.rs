@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use self::memory::MemoryStore;
 use self::redis::RedisStore;
 use crate::model::{Call, Verdict};
-use memory::MemoryStore;
 
 /// Keeps counters and decides batches of calls.
 pub trait Store: Send + Sync + 'static {

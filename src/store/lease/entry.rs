@@ -100,10 +100,8 @@ impl Entry {
 
     /// Spends `hits` of a slice that is valid and has them.
     pub(super) fn spend(&mut self, hits: u64, now: Moment) -> Option<Verdict> {
-        let slice = self
-            .slices
-            .iter_mut()
-            .find(|slice| slice.left >= hits && now.micros_since(slice.asked) < slice.life)?;
+        let slice =
+            self.slices.iter_mut().find(|slice| slice.left >= hits && slice.is_spendable(now))?;
         slice.left -= hits;
         let remaining = slice.room.saturating_add(slice.left).min(self.capacity - hits);
         let passed = now.micros_since(slice.asked).saturating_sub(slice.lag);
@@ -119,8 +117,9 @@ impl Entry {
     }
 
     /// Whether so little is held that more should be under way.
-    pub(super) fn is_low(&self) -> bool {
-        let left: u64 = self.slices.iter().map(|slice| slice.left).sum();
+    pub(super) fn is_low(&self, now: Moment) -> bool {
+        let held = self.slices.iter().filter(|slice| slice.is_spendable(now));
+        let left: u64 = held.map(|slice| slice.left).sum();
         self.slices.last().is_none_or(|last| left < last.size / 4)
     }
 
@@ -157,6 +156,8 @@ impl Entry {
         let Taken { verdict, window } = taken;
         let lag = now.micros_since(asked);
         let (room, reset) = (verdict.remaining, verdict.reset);
+        // No store takes hits back once their window is over.
+        self.slices.retain(|slice| now.micros_since(slice.asked) < slice.reset);
         let life = (reset - reset.div_ceil(DRIFT)).min(MAX_AGE);
         self.slices.push(Slice {
             left: size,
@@ -195,6 +196,12 @@ impl Entry {
             }));
             false
         });
+    }
+}
+
+impl Slice {
+    fn is_spendable(&self, now: Moment) -> bool {
+        now.micros_since(self.asked) < self.life
     }
 }
 

@@ -142,7 +142,7 @@ impl Leases {
         };
         if let Some(verdict) = entry.spend(hits, now) {
             *served += hits;
-            let is_due = entry.is_low() && entry.refill.is_none();
+            let is_due = entry.is_low(now) && entry.refill.is_none();
             let size = is_due.then(|| entry.slice_for(hits, now)).flatten();
             return Answer::Served(verdict, size.map(|size| self.refill(entry, *counter, size)));
         }
