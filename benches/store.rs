@@ -9,7 +9,8 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use tollgate::clock::Clock;
 use tollgate::model::{
-    AlgorithmKind, Call, Charge, Check, CounterKey, Effect, Hits, Limit, Timestamp, Window,
+    AlgorithmKind, Call, Charge, Check, Consistency, CounterKey, Effect, Hits, Limit, Timestamp,
+    Window,
 };
 use tollgate::settings::MemorySettings;
 use tollgate::store::memory::MemoryStore;
@@ -51,6 +52,7 @@ fn call(algorithm: AlgorithmKind, key: usize) -> Call {
         hits: Hits::Take(1),
         charge: Charge::Admitted,
         effect: Effect::Deny,
+        consistency: Consistency::Strict,
     };
     Call { checks: [check].into_iter().collect() }
 }

@@ -15,8 +15,8 @@ pub use check::{Call, Check, CounterKey, Effect};
 pub use decision::{Code, CurrentLimit, Decision, DescriptorStatus, Header, Verdict};
 pub use descriptor::{Descriptor, Entry, Hits, LimitOverride, MAX_HITS, Request};
 pub use limit::{
-    AlgorithmKind, CALENDAR_BOUNDS, Charge, ChargeMode, FailureMode, Limit, MAX_WINDOW, Unit,
-    Window,
+    AlgorithmKind, CALENDAR_BOUNDS, Charge, ChargeMode, Consistency, FailureMode, Limit,
+    MAX_WINDOW, Unit, Window,
 };
 pub use metadata::{Metadata, MetadataValue};
 pub use time::Timestamp;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::key::KeyHead;
 use crate::model::{
-    AlgorithmKind, ChargeMode, FailureMode, Limit, Metadata, Timestamp, Unit, Window,
+    AlgorithmKind, ChargeMode, Consistency, FailureMode, Limit, Metadata, Timestamp, Unit, Window,
 };
 use crate::telemetry::RuleMetrics;
 
@@ -68,6 +68,7 @@ pub struct RuleLimit {
     pub unit_multiplier: u32,
     pub charge: ChargeMode,
     pub on_store_failure: FailureMode,
+    pub consistency: Consistency,
     /// The part of the counter key that comes from the limit.
     pub key_head: KeyHead,
 }

@@ -8,20 +8,23 @@
 mod combine;
 mod deny_cache;
 mod error;
+mod lease;
 pub mod memory;
 pub mod redis;
 
 pub use combine::Combine;
 pub use deny_cache::DenyCache;
 pub use error::StoreError;
+pub use lease::{Leased, Leases, Slices, Taken, Unspent};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
+use self::memory::MemoryStore;
+use self::redis::RedisStore;
 use crate::model::{Call, Hits, Verdict};
-use memory::MemoryStore;
 
 /// Keeps counters and decides batches of calls.
 pub trait Store: Send + Sync + 'static {
@@ -81,8 +84,11 @@ pub struct Decided {
 #[derive(Debug, Clone)]
 pub enum StoreStack {
     Memory(Arc<MemoryStore>),
-    /// The cache is one for all workers, the way to Redis each worker's own.
-    Redis(Arc<DenyCache>, Combine),
+    /// Cache and leases are those of the process, the way to Redis each worker's own.
+    Redis {
+        denied: Arc<DenyCache>,
+        store: Leased<RedisStore>,
+    },
 }
 
 impl StoreStack {
@@ -97,14 +103,14 @@ impl StoreStack {
                 let verdicts = store.decide_now(&call);
                 Ok(Decided { call, verdicts })
             }
-            Self::Redis(denied, store) => decide_in_redis(denied, store, call).await,
+            Self::Redis { denied, store } => decide_in_redis(denied, store, call).await,
         }
     }
 }
 
 async fn decide_in_redis(
     denied: &DenyCache,
-    store: &Combine,
+    store: &Leased<RedisStore>,
     call: Call,
 ) -> Result<Decided, StoreError> {
     if let [check] = call.checks.as_slice()

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use super::Context;
 use crate::key::{KeyEntry, KeyHead, KeyWindow};
 use crate::model::{
-    AlgorithmKind, Call, ChargeMode, Check, Descriptor, Effect, Entry, Hits, Limit, LimitOverride,
-    Request, Window,
+    AlgorithmKind, Call, ChargeMode, Check, Consistency, Descriptor, Effect, Entry, Hits, Limit,
+    LimitOverride, Request, Window,
 };
 use crate::rules::{Domain, Match, Rule, RuleLimit};
 use crate::telemetry::RuleMetrics;
@@ -135,7 +135,8 @@ impl Builder<'_, '_> {
             window: Window::Length(length),
             burst: limit.requests_per_unit,
         };
-        self.push(&head, entries, params, self.context.mode.charge, descriptor, hits);
+        let how = (self.context.mode.charge, Consistency::Strict);
+        self.push(&head, entries, params, how, descriptor, hits);
         let metrics = self.context.metrics.rules.overrides(self.request.domain);
         Source::Override(limit, metrics)
     }
@@ -169,7 +170,8 @@ impl Builder<'_, '_> {
         for limit in &limits {
             let entries = descriptor.entries.iter().zip(&found.nodes).map(key_entry);
             let params = limit.at(|| self.context.clock.now());
-            self.push(&limit.key_head, entries, params, limit.charge, descriptor, hits);
+            let how = (limit.charge, limit.consistency);
+            self.push(&limit.key_head, entries, params, how, descriptor, hits);
         }
         Source::Rule { rule, limits, metrics }
     }
@@ -179,7 +181,7 @@ impl Builder<'_, '_> {
         head: &KeyHead,
         entries: impl Iterator<Item = KeyEntry<'k>>,
         limit: Limit,
-        charge: ChargeMode,
+        (charge, consistency): (ChargeMode, Consistency),
         descriptor: &Descriptor<'_>,
         hits: Hits,
     ) {
@@ -190,6 +192,7 @@ impl Builder<'_, '_> {
             hits,
             charge: charge.resolve(limit.algorithm, explicit),
             effect: Effect::Deny,
+            consistency,
         });
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::descriptor::Hits;
-use super::limit::{Charge, Limit};
+use super::limit::{Charge, Consistency, Limit};
 
 /// The name of a counter, as bytes. Only `key` makes one and knows what is in it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +48,8 @@ pub struct Check {
     /// Ignored for refunds, which are always written, and for looks, which never are.
     pub charge: Charge,
     pub effect: Effect,
+    /// Only for fixed windows that have a length; ignored for others.
+    pub consistency: Consistency,
 }
 
 /// What a refused check means for its call.

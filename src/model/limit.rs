@@ -208,6 +208,17 @@ impl ChargeMode {
     }
 }
 
+/// Whether every hit is counted before its call is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Consistency {
+    /// The store decides each call.
+    #[default]
+    Strict,
+    /// Hits may be taken from the store in advance, many at once. They are counted before they
+    /// are spent, so that never more than the limit is admitted.
+    Leased,
+}
+
 /// What a call gets when the store gives no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FailureMode {

@@ -18,7 +18,7 @@ use super::pattern::{Glob, MatchMode, Pattern};
 use super::tree::{Domain, Level, Node, RuleSet};
 use super::yaml::{self, Span, Yaml, shorten};
 use super::{Rule, RuleLimit};
-use crate::model::{ChargeMode, FailureMode};
+use crate::model::{ChargeMode, Consistency, FailureMode};
 use crate::telemetry::RuleSeries;
 
 /// A file to compile.
@@ -92,6 +92,7 @@ fn version(files: &[SourceFile]) -> String {
 struct Defaults {
     charge: ChargeMode,
     on_store_failure: FailureMode,
+    consistency: Consistency,
 }
 
 impl Defaults {
@@ -109,7 +110,12 @@ impl Defaults {
             Some("local") => FailureMode::Local,
             _ => self.on_store_failure,
         };
-        Self { charge, on_store_failure }
+        let consistency = match record.word("consistency") {
+            Some("strict") => Consistency::Strict,
+            Some("leased") => Consistency::Leased,
+            _ => self.consistency,
+        };
+        Self { charge, on_store_failure, consistency }
     }
 }
 
@@ -153,6 +159,7 @@ impl Compiler {
         let server = Defaults {
             charge: self.options.charge,
             on_store_failure: self.options.on_store_failure,
+            consistency: Consistency::Strict,
         };
         let scope = Scope { file, path: &draft.name, defaults: server.overridden(&record) };
         faults.enter(shorten(&draft.name).into_owned());

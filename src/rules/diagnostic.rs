@@ -233,7 +233,7 @@ mod tests {
             "error: unknown key `é` in the top of a rules file\n \
              --> r:3:1\n  |\n3 | é: 1\n  | ^\n  \
              help: the top of a rules file has `domain`, `descriptors`, `charge`, \
-             `on_store_failure`\n\n1 fault\n"
+             `on_store_failure`, `consistency`\n\n1 fault\n"
         );
     }
 

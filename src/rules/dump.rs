@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::{Rule, RuleLimit, RuleSet, RuleWindow};
-use crate::model::AlgorithmKind;
+use crate::model::{AlgorithmKind, Consistency};
 
 impl RuleSet {
     /// A line per limit, in the reference's form with our fields after it, sorted.
@@ -52,6 +52,9 @@ fn extras(rule: &Rule, limit: &RuleLimit) -> String {
     }
     if limit.unit_multiplier != 1 {
         out += &format!(", unit_multiplier: {}", limit.unit_multiplier);
+    }
+    if limit.consistency == Consistency::Leased {
+        out += ", consistency: leased";
     }
     if let (Some(name), true) = (&limit.name, rule.limits.len() > 1) {
         out += &format!(", name: {name}");

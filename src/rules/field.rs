@@ -167,12 +167,20 @@ const ON_STORE_FAILURE: Field = field(
      this process alone. The nearest one holds: limit, descriptor, file, server. Checked, but not \
      acted on in this version: it is an error whatever this says.",
 );
+const CONSISTENCY: Field = field(
+    "consistency",
+    Kind::Word(&["strict", "leased"]),
+    "`leased` takes hits of a busy fixed window from Redis in advance, many at once; never more \
+     than the limit pass, at times fewer. `strict`, the default, asks for each call. The nearest \
+     one holds: limit, descriptor, file.",
+);
 
 const FILE: &[Field] = &[
     field("domain", Kind::Text, "The domain that the rules are for, as calls name it."),
     field("descriptors", Kind::List(Level::Descriptor), "The rules for a call's first entry."),
     CHARGE,
     ON_STORE_FAILURE,
+    CONSISTENCY,
 ];
 
 const DESCRIPTOR: &[Field] = &[
@@ -211,6 +219,7 @@ const DESCRIPTOR: &[Field] = &[
     field("metadata", Kind::Free, "Returned to the proxy as dynamic metadata."),
     CHARGE,
     ON_STORE_FAILURE,
+    CONSISTENCY,
 ];
 
 const LIMIT: &[Field] = &[
@@ -233,6 +242,7 @@ const LIMIT: &[Field] = &[
     ),
     CHARGE,
     ON_STORE_FAILURE,
+    CONSISTENCY,
     field(
         "calendar",
         Kind::Bool,

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::reload::Reloader;
 use super::{Addresses, BindError, Health, LimiterFactory, Parts, RunError, Server, Stop};
@@ -15,11 +17,14 @@ use crate::rules::{self, RulesError, RulesHandle};
 use crate::settings::{RedisUrl, Settings, StoreSettings, StoreUrl};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
-use crate::store::{Combine, DenyCache, StoreError, StoreStack};
+use crate::store::{Combine, DenyCache, Leased, Leases, StoreError, StoreStack};
 use crate::telemetry::Metrics;
 
 /// How often expired counters leave the embedded store, and gauges are set.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long the end may take to give leases back.
+const LAST_LEASES: Duration = Duration::from_secs(1);
 
 /// A service whose rules are loaded and whose listeners are bound.
 pub struct App {
@@ -103,7 +108,7 @@ impl App {
         ));
         let stores = Stores::try_new(settings, &clock).map_err(StartError::Store)?;
         let parts = Parts {
-            limiter: limiters(settings, context, stores.clone(), clock),
+            limiter: limiters(settings, context, stores.clone()),
             metrics: Arc::clone(&metrics),
             rules: Arc::new(move || rules_text(&rules)),
             health,
@@ -126,24 +131,51 @@ impl App {
         if let Stores::Memory(_) = stores {
             tracing::info!("counters are kept in this process, other replicas have their own");
         }
-        tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
-            loop {
-                ticks.tick().await;
-                stores.keep_up(&metrics);
-            }
-        });
-        let ended = self.server.run(stop).await;
+        let (end, ended) = oneshot::channel();
+        let upkeep = tokio::spawn(stores.keep_up(metrics, ended));
+        let served = self.server.run(stop).await;
         drop(self.watcher);
-        ended
+        drop(end);
+        if let Err(error) = upkeep.await {
+            tracing::warn!(%error, "leases are not given back");
+        }
+        served
     }
 }
 
-/// The embedded store is one for all workers; of Redis, each has connections of its own.
+/// The embedded store is one for all workers, and so are leases; of Redis, each has connections of
+/// its own.
 #[derive(Debug, Clone)]
 enum Stores {
     Memory(Arc<MemoryStore>),
-    Redis { url: RedisUrl, denied: Arc<DenyCache>, all: Arc<Mutex<Vec<Arc<RedisStore>>>> },
+    Redis(Arc<RedisParts>),
+}
+
+#[derive(Debug)]
+struct RedisParts {
+    url: RedisUrl,
+    settings: StoreSettings,
+    clock: Clock,
+    leases: Arc<Leases>,
+    denied: Arc<DenyCache>,
+    /// One per worker, and one that gives leases back.
+    stores: Mutex<Vec<Arc<RedisStore>>>,
+}
+
+impl RedisParts {
+    /// A store with `connections`, which live on the current runtime.
+    fn open(&self, connections: usize) -> Arc<RedisStore> {
+        let settings = StoreSettings { connections, ..self.settings.clone() };
+        let store = RedisStore::new(&self.url, &settings, self.clock.clone());
+        #[expect(clippy::expect_used, reason = "`Stores::try_new` has checked the address")]
+        let store = Arc::new(store.expect("a checked address"));
+        self.stores.lock().push(Arc::clone(&store));
+        store
+    }
+
+    fn commands(&self) -> u64 {
+        self.stores.lock().iter().map(|store| store.commands()).sum()
+    }
 }
 
 impl Stores {
@@ -154,50 +186,68 @@ impl Stores {
             }
             StoreUrl::Redis(url) => {
                 RedisStore::check_url(url)?;
-                let denied = Arc::new(DenyCache::new(settings.store.deny_cache_bytes));
-                Self::Redis { url: url.clone(), denied, all: Arc::default() }
+                Self::Redis(Arc::new(RedisParts {
+                    url: url.clone(),
+                    settings: settings.store.clone(),
+                    clock: clock.clone(),
+                    leases: Arc::new(Leases::new(clock.clone())),
+                    denied: Arc::new(DenyCache::new(settings.store.deny_cache_bytes)),
+                    stores: Mutex::default(),
+                }))
             }
         })
     }
 
-    /// What a worker decides with; to be called on its runtime.
-    fn stack(&self, settings: &StoreSettings, clock: Clock) -> StoreStack {
+    /// What a worker decides with, over its share of the connections; to be called on its runtime.
+    fn stack(&self, connections: usize) -> StoreStack {
         match self {
             Self::Memory(memory) => StoreStack::Memory(Arc::clone(memory)),
-            Self::Redis { url, denied, all } => {
-                #[expect(clippy::expect_used, reason = "`try_new` has checked the address")]
-                let redis = RedisStore::new(url, settings, clock).expect("a checked address");
-                let redis = Arc::new(redis);
-                all.lock().push(Arc::clone(&redis));
-                StoreStack::Redis(Arc::clone(denied), Combine::new(redis, settings.timeout))
+            Self::Redis(parts) => {
+                let redis = parts.open(connections);
+                let limit = parts.settings.timeout;
+                let below = Combine::new(Arc::clone(&redis), limit);
+                StoreStack::Redis {
+                    denied: Arc::clone(&parts.denied),
+                    store: Leased::new(Arc::clone(&parts.leases), redis, below, limit),
+                }
             }
         }
     }
 
-    /// Removes what has expired, and tells how things are.
-    fn keep_up(&self, metrics: &Metrics) {
-        match self {
-            Self::Memory(memory) => {
+    /// Removes what has expired or is not used, and tells how things are, until `end`; then gives
+    /// back what is left.
+    async fn keep_up(self, metrics: Arc<Metrics>, mut end: oneshot::Receiver<()>) {
+        let redis = match &self {
+            Self::Memory(_) => None,
+            Self::Redis(parts) => Some((parts, parts.open(1))),
+        };
+        let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = &mut end => break,
+                _ = ticks.tick() => {}
+            }
+            if let Self::Memory(memory) = &self {
                 memory.sweep();
                 metrics.set_memory(memory.stats());
             }
-            Self::Redis { denied, all, .. } => {
-                metrics.set_deny_cache_hits(denied.hits());
-                metrics.set_store_commands(all.lock().iter().map(|redis| redis.commands()).sum());
+            if let Some((parts, store)) = &redis {
+                parts.leases.keep_up(&**store).await;
+                metrics.set_store_commands(parts.commands());
+                metrics.set_leases(parts.leases.stats());
+                metrics.set_deny_cache_hits(parts.denied.hits());
             }
+        }
+        if let Some((parts, store)) = &redis {
+            // What is not given back by then stays counted until its window ends.
+            _ = timeout(LAST_LEASES, parts.leases.close(&**store)).await;
         }
     }
 }
 
-fn limiters(
-    settings: &Settings,
-    context: Arc<Context>,
-    stores: Stores,
-    clock: Clock,
-) -> LimiterFactory {
-    let mut store = settings.store.clone();
-    store.connections = store.connections.div_ceil(settings.grpc.workers.max(1));
-    Arc::new(move |_| Limiter::new(Arc::clone(&context), stores.stack(&store, clock.clone())))
+fn limiters(settings: &Settings, context: Arc<Context>, stores: Stores) -> LimiterFactory {
+    let connections = settings.store.connections.div_ceil(settings.grpc.workers.max(1));
+    Arc::new(move |_| Limiter::new(Arc::clone(&context), stores.stack(connections)))
 }
 
 /// What `/rlconfig` shows: why the newest rules are refused, if they are, and those in force.

@@ -55,8 +55,17 @@ impl Combine {
     ///
     /// A dropped call is decided whole or not at all.
     pub async fn decide(&self, call: Call) -> Result<Decided, StoreError> {
+        self.decide_since(call, Stopwatch::start()).await
+    }
+
+    /// Likewise, for a call that has been waiting since `since`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::decide`].
+    pub async fn decide_since(&self, call: Call, since: Stopwatch) -> Result<Decided, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { call, since: Stopwatch::start(), answer };
+        let waiting = Waiting { call, since, answer };
         self.queue.send(waiting).map_err(|_| StoreError::Stopped)?;
         answered.await.map_err(|_| StoreError::Stopped)?
     }

@@ -19,7 +19,9 @@ use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 
 use crate::clock::Stopwatch;
-use crate::model::{AlgorithmKind, Charge, Check, CounterKey, Effect, Hits, Limit, Verdict};
+use crate::model::{
+    AlgorithmKind, Charge, Check, Consistency, CounterKey, Effect, Hits, Limit, Verdict,
+};
 
 /// Entries that share a lock; a new one replaces the one of them that ends first.
 const WAYS: usize = 4;
@@ -183,9 +185,12 @@ impl Entry {
     }
 }
 
-/// Whether a refusal denies the call and leaves the counter as it is.
+/// Whether a refusal denies the call and leaves the counter as it is. Of leased checks it says
+/// little: what leases hold may be given back.
 fn denies_uncharged(check: &Check) -> bool {
-    check.effect == Effect::Deny && check.charge == Charge::Admitted
+    check.effect == Effect::Deny
+        && check.charge == Charge::Admitted
+        && check.consistency == Consistency::Strict
 }
 
 #[cfg(test)]

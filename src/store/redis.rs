@@ -14,14 +14,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use smallvec::smallvec;
 use tokio::sync::Mutex;
 
 use self::connect::{Connection, Connections, random_up_to};
 use self::deadline::within;
 use self::script::Request;
-use super::{Store, StoreError};
+use super::{Slices, Store, StoreError, Taken, Unspent};
 use crate::clock::Clock;
-use crate::model::{Call, MAX_WINDOW, Verdict};
+use crate::model::{Call, Check, MAX_WINDOW, Timestamp, Verdict};
 use crate::settings::{RedisUrl, StoreSettings};
 
 /// ms; as long as a counter may live.
@@ -81,24 +82,55 @@ impl RedisStore {
         self.commands.load(Relaxed)
     }
 
+    /// `None` has Redis tell the time.
+    fn now(&self) -> Option<Timestamp> {
+        match &self.clock {
+            Clock::System => None,
+            clock @ Clock::Manual(_) => Some(clock.now()),
+        }
+    }
+
+    async fn run_within(
+        &self,
+        request: &Request<'_>,
+        limit: Duration,
+    ) -> Result<Value, StoreError> {
+        let mut used = None;
+        let reply = within(limit.min(self.timeout), self.run(request, &mut used)).await;
+        match (reply, used) {
+            (Some(reply), _) => reply,
+            (None, Some(connection)) => {
+                // Less time than it should have says nothing about the connection.
+                if limit >= self.timeout / 2 {
+                    Connections::timed_out(&connection);
+                }
+                Err(StoreError::Timeout(self.timeout))
+            }
+            (None, None) => Err(match self.connections.failure() {
+                Some(cause) => StoreError::Connect(cause),
+                None => StoreError::Timeout(self.timeout),
+            }),
+        }
+    }
+
     async fn run(
         &self,
         request: &Request<'_>,
         used: &mut Option<Connection>,
-    ) -> Result<Vec<Verdict>, StoreError> {
+    ) -> Result<Value, StoreError> {
         let connection = used.insert(self.connections.checkout().await?);
         loop {
             let loads = self.loads.load(Relaxed);
             match self.send(connection, &request.evalsha()).await {
                 Err(error) if is_noscript(&error) => {}
-                reply => return request.decode(&reply.map_err(StoreError::Redis)?),
+                reply => return reply.map_err(StoreError::Redis),
             }
             let loading = self.loading.lock().await;
             if self.loads.load(Relaxed) == loads {
                 let reply = self.send(connection, &request.eval()).await;
                 self.loads.fetch_add(1, Relaxed);
                 drop(loading);
-                return request.decode(&reply.map_err(StoreError::Redis)?);
+                return reply.map_err(StoreError::Redis);
             }
         }
     }
@@ -141,29 +173,26 @@ impl Store for RedisStore {
         batch: &[Call],
         limit: Duration,
     ) -> Result<Vec<Verdict>, StoreError> {
-        let now = match &self.clock {
-            Clock::System => None,
-            clock @ Clock::Manual(_) => Some(clock.now()),
-        };
-        let request = Request::new(batch, now, random_up_to(self.ttl_jitter));
+        let request = Request::new(batch, self.now(), random_up_to(self.ttl_jitter));
         if request.is_empty() {
             return Ok(Vec::new());
         }
-        let mut used = None;
-        let decided = within(limit.min(self.timeout), self.run(&request, &mut used)).await;
-        match (decided, used) {
-            (Some(decided), _) => decided,
-            (None, Some(connection)) => {
-                // Less time than it should have says nothing about the connection.
-                if limit >= self.timeout / 2 {
-                    Connections::timed_out(&connection);
-                }
-                Err(StoreError::Timeout(self.timeout))
-            }
-            (None, None) => Err(match self.connections.failure() {
-                Some(cause) => StoreError::Connect(cause),
-                None => StoreError::Timeout(self.timeout),
-            }),
+        request.decode(&self.run_within(&request, limit).await?)
+    }
+}
+
+impl Slices for RedisStore {
+    async fn take(&self, check: Check) -> Result<Taken, StoreError> {
+        let batch = [Call { checks: smallvec![check] }];
+        let request = Request::new(&batch, self.now(), random_up_to(self.ttl_jitter));
+        request.decode_taken(&self.run_within(&request, self.timeout).await?)
+    }
+
+    async fn give_back(&self, unspent: &[Unspent]) -> Result<u64, StoreError> {
+        if unspent.is_empty() {
+            return Ok(0);
         }
+        let request = Request::give_back(unspent, self.now());
+        request.decode_given_back(&self.run_within(&request, self.timeout).await?)
     }
 }

@@ -48,6 +48,7 @@ pub struct Metrics {
     store_errors: IntCounterVec,
     store_commands: IntCounter,
     deny_cache_hits: IntCounter,
+    leases: [IntCounter; 3],
     rules_info: IntGaugeVec,
     rules_count: IntGauge,
     rules_loaded_at: IntGauge,
@@ -80,6 +81,16 @@ pub struct MemoryStats {
     /// Live counters dropped because the store was full.
     pub evictions: u64,
     pub expirations: u64,
+}
+
+/// What leases have done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeaseStats {
+    /// Hits served without asking the store.
+    pub hits: u64,
+    pub refills: u64,
+    /// Hits given back unspent.
+    pub returned: u64,
 }
 
 /// Makes metrics of one registry. Names are constants, so a fault is one of this file; it shows
@@ -196,6 +207,17 @@ impl Default for Metrics {
             ),
             store_commands: make
                 .counter("tollgate_store_commands_total", "Script calls sent to Redis"),
+            leases: [
+                make.counter(
+                    "tollgate_lease_hits_total",
+                    "Hits served from leases, without asking Redis",
+                ),
+                make.counter("tollgate_lease_refills_total", "Requests to Redis for a lease"),
+                make.counter(
+                    "tollgate_lease_returned_hits_total",
+                    "Hits of leases given back unspent",
+                ),
+            ],
             rules_info: make.info(
                 "tollgate_rules_info",
                 "Version of the rules in force",
@@ -281,6 +303,14 @@ impl Metrics {
         raise(&self.deny_cache_hits, total);
     }
 
+    /// What leases have done so far.
+    pub fn set_leases(&self, stats: LeaseStats) {
+        let totals = [stats.hits, stats.refills, stats.returned];
+        for (counter, total) in self.leases.iter().zip(totals) {
+            raise(counter, total);
+        }
+    }
+
     /// New rules are in force since `now`, in seconds of Unix time.
     pub fn rules_loaded(&self, version: &str, rules: usize, now: u64) {
         self.loads[0].inc();
@@ -344,6 +374,9 @@ mod tests {
             "tollgate_store_seconds_count 0",
             "tollgate_store_commands_total 0",
             "tollgate_deny_cache_hits_total 0",
+            "tollgate_lease_hits_total 0",
+            "tollgate_lease_refills_total 0",
+            "tollgate_lease_returned_hits_total 0",
             "tollgate_rules_info{version=\"abc\"} 1",
             "tollgate_memory_evictions_total 0",
         ] {

@@ -13,6 +13,7 @@ mod conformance;
 mod exactness;
 mod fuzz;
 mod http;
+mod leases;
 mod model_check;
 mod oracle;
 mod redis_store;

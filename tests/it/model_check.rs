@@ -12,8 +12,8 @@ use proptest::test_runner::{Config, TestRunner};
 use tollgate::algorithm::{self, Refused, State};
 use tollgate::clock::Clock;
 use tollgate::model::{
-    AlgorithmKind, Call, Charge, Check, CounterKey, Effect, Hits, Limit, MAX_HITS, MAX_WINDOW,
-    Timestamp, Verdict, Window,
+    AlgorithmKind, Call, Charge, Check, Consistency, CounterKey, Effect, Hits, Limit, MAX_HITS,
+    MAX_WINDOW, Timestamp, Verdict, Window,
 };
 use tollgate::store::Store;
 
@@ -220,6 +220,7 @@ fn build(step: &Step, counters: &[Counter], case: u64) -> Vec<Call> {
             hits: spec.hits,
             charge: spec.charge,
             effect: spec.effect,
+            consistency: Consistency::Strict,
         }
     };
     step.calls.iter().map(|specs| Call { checks: specs.iter().map(check).collect() }).collect()

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tollgate::clock::Clock;
 use tollgate::model::{
-    AlgorithmKind, Call, Charge, Check, CounterKey, Effect, Hits, Limit, Timestamp, Window,
+    AlgorithmKind, Call, Charge, Check, Consistency, CounterKey, Effect, Hits, Limit, Timestamp,
+    Window,
 };
 use tollgate::settings::{MemorySettings, StoreSettings, StoreUrl};
 use tollgate::store::redis::RedisStore;
@@ -52,6 +53,7 @@ pub(crate) fn check(key: &str, limit: Limit, hits: Hits) -> Check {
         hits,
         charge: Charge::Admitted,
         effect: Effect::Deny,
+        consistency: Consistency::Strict,
     }
 }
 

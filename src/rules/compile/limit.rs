@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Defaults, Faults, Fields, Placed, Record, RuleLimit, required, window};
 use crate::key::{KeyHead, KeyWindow};
-use crate::model::{AlgorithmKind, MAX_WINDOW};
+use crate::model::{AlgorithmKind, Consistency, MAX_WINDOW};
 use crate::rules::RuleWindow;
 use crate::rules::field::LEAKY_BUCKET;
 use crate::rules::yaml::shorten;
@@ -146,7 +146,10 @@ fn limit(
         RuleWindow::Length(length) => KeyWindow::Length(*length),
         RuleWindow::Calendar(calendar) => KeyWindow::Calendar(calendar.name()),
     };
-    let Defaults { charge, on_store_failure } = defaults.overridden(record);
+    let Defaults { charge, on_store_failure, consistency } = defaults.overridden(record);
+    if consistency == Consistency::Leased {
+        refuse_lease(record, algorithm, &shape.window, faults);
+    }
     Some(RuleLimit {
         name: name.map(|name| name.value.into()),
         algorithm,
@@ -158,7 +161,35 @@ fn limit(
         unit_multiplier: shape.unit_multiplier,
         charge,
         on_store_failure,
+        consistency,
     })
+}
+
+/// Hits of a lease are spent later than they are counted, which only a fixed window bears: there,
+/// all times until its end are alike. The store alone tells when a calendar's window ends.
+fn refuse_lease(
+    record: &Record<'_, '_>,
+    algorithm: AlgorithmKind,
+    window: &RuleWindow,
+    faults: &mut Faults<'_>,
+) {
+    let (field, what) = match window {
+        _ if algorithm != AlgorithmKind::FixedWindow => {
+            ("algorithm", format!("`{}`", algorithm.name()))
+        }
+        RuleWindow::Calendar(_) => ("calendar", "a calendar window".to_owned()),
+        RuleWindow::Length(_) => return,
+    };
+    let span = record.key("consistency").or_else(|| record.key(field)).unwrap_or(record.span);
+    faults
+        .add(
+            span,
+            format!(
+                "{what} cannot be `leased`: hits of a lease may be spent later than they were \
+                 counted"
+            ),
+        )
+        .help("expected `consistency: strict`, or a `fixed_window` with a length");
 }
 
 fn burst(

@@ -1,5 +1,7 @@
 //! Every kind of fault with its place and wording, and what good files compile to.
 
+mod consistency;
+
 use super::*;
 
 fn file(name: &str, text: &str) -> SourceFile {
@@ -113,7 +115,8 @@ fn unknown_keys_come_with_advice() {
     assert_eq!(limit("shadow_mode"), "`shadow_mode` belongs to a descriptor, not to a rate limit");
     assert_eq!(
         help("{domain: d, frobnicate: 1}"),
-        "the top of a rules file has `domain`, `descriptors`, `charge`, `on_store_failure`"
+        "the top of a rules file has `domain`, `descriptors`, `charge`, `on_store_failure`, \
+         `consistency`"
     );
 }
 

@@ -8,7 +8,8 @@ use tokio::task::yield_now;
 use super::*;
 use crate::clock::Clock;
 use crate::model::{
-    AlgorithmKind, Charge, Check, CounterKey, Effect, Hits, Limit, Timestamp, Verdict, Window,
+    AlgorithmKind, Charge, Check, Consistency, CounterKey, Effect, Hits, Limit, Timestamp, Verdict,
+    Window,
 };
 use crate::settings::MemorySettings;
 use crate::store::memory::MemoryStore;
@@ -32,6 +33,7 @@ fn call(checks: &[(u8, u64)]) -> Call {
         hits: Hits::Take(hits),
         charge: Charge::Admitted,
         effect: Effect::Deny,
+        consistency: Consistency::Strict,
     };
     Call { checks: checks.iter().map(check).collect() }
 }

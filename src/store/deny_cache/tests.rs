@@ -12,6 +12,7 @@ fn check(key: &str, algorithm: AlgorithmKind, amount: u32, hits: u64) -> Check {
         hits: Hits::Take(hits),
         charge: Charge::Admitted,
         effect: Effect::Deny,
+        consistency: Consistency::Strict,
     }
 }
 
@@ -56,6 +57,7 @@ fn what_is_charged_or_denies_nothing_is_never_answered_for() {
         Check { charge: Charge::Always, ..fixed(1) },
         Check { effect: Effect::Observe, ..fixed(1) },
         Check { effect: Effect::Quota(0), ..fixed(1) },
+        Check { consistency: Consistency::Leased, ..fixed(1) },
         Check { hits: Hits::Look, ..fixed(1) },
         Check { hits: Hits::Refund(1), ..fixed(1) },
     ] {

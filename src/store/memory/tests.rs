@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::{AlgorithmKind, Hits, Limit, Window};
+use crate::model::{AlgorithmKind, Consistency, Hits, Limit, Window};
 
 const S: u64 = 1_000_000;
 
@@ -20,6 +20,7 @@ fn check(key: &str, algorithm: AlgorithmKind, amount: u32, hits: u64) -> Check {
         hits: Hits::Take(hits),
         charge: Charge::Admitted,
         effect: Effect::Deny,
+        consistency: Consistency::Strict,
     }
 }
 

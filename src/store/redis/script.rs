@@ -1,5 +1,6 @@
 //! The Lua text, its digest, and what goes to it and comes back.
 
+mod give_back;
 mod mixed;
 mod plain;
 
@@ -7,14 +8,16 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Value};
 
+use self::give_back::GiveBack;
 use self::mixed::Mixed;
 use self::plain::Plain;
 use crate::model::{Call, CounterKey, Timestamp, Verdict};
-use crate::store::StoreError;
+use crate::store::{StoreError, Taken, Unspent};
 
 const TEXT: &str = concat!(
     include_str!("../../../lua/common.lua"),
     include_str!("../../../lua/plain.lua"),
+    include_str!("../../../lua/give_back.lua"),
     include_str!("../../../lua/exact.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
@@ -26,7 +29,7 @@ const TEXT: &str = concat!(
 static DIGEST: LazyLock<String> =
     LazyLock::new(|| sha1_smol::Sha1::from(TEXT.as_bytes()).digest().to_string());
 
-/// A batch as the script takes it.
+/// A batch, or hits to give back, as the script takes it.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     /// µs; 0 has Redis tell the time.
@@ -40,6 +43,7 @@ pub(super) struct Request<'a> {
 enum Calls<'a> {
     Plain(Plain<'a>),
     Mixed(Mixed<'a>),
+    GiveBack(GiveBack<'a>),
 }
 
 impl<'a> Request<'a> {
@@ -50,6 +54,12 @@ impl<'a> Request<'a> {
             None => Calls::Mixed(Mixed::new(batch)),
         };
         Self { now: now.map_or(0, Timestamp::as_micros), jitter, calls }
+    }
+
+    /// `now` as for [`Request::new`].
+    pub(super) fn give_back(unspent: &'a [Unspent], now: Option<Timestamp>) -> Self {
+        let calls = Calls::GiveBack(GiveBack::new(unspent));
+        Self { now: now.map_or(0, Timestamp::as_micros), jitter: 0, calls }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -70,6 +80,7 @@ impl<'a> Request<'a> {
         match &self.calls {
             Calls::Plain(plain) => plain.keys(),
             Calls::Mixed(mixed) => mixed.keys(),
+            Calls::GiveBack(back) => back.keys(),
         }
     }
 
@@ -78,6 +89,7 @@ impl<'a> Request<'a> {
         let (kind, numbers) = match &self.calls {
             Calls::Plain(plain) => ("plain", plain.numbers()),
             Calls::Mixed(mixed) => ("mixed", mixed.numbers()),
+            Calls::GiveBack(back) => ("give_back", back.numbers()),
         };
         let bytes: usize = keys.iter().map(|key| key.as_bytes().len()).sum();
         let arguments = 6 + keys.len() + numbers.len();
@@ -96,20 +108,50 @@ impl<'a> Request<'a> {
 
     /// One verdict per check.
     pub(super) fn decode(&self, reply: &Value) -> Result<Vec<Verdict>, StoreError> {
-        let Value::Array(values) = reply else {
-            return Err(StoreError::MalformedReply { want: self.keys().len(), got: 0 });
-        };
-        let numbers = values.iter().map(|value| match value {
-            Value::Int(number) => Some(*number),
-            _ => None,
-        });
-        let numbers: Option<Vec<i64>> = numbers.collect();
-        let numbers = numbers.unwrap_or_default();
+        let numbers = numbers(reply);
         match &self.calls {
             Calls::Plain(plain) => plain.decode(&numbers),
             Calls::Mixed(mixed) => mixed.decode(&numbers),
+            Calls::GiveBack(_) => Err(self.malformed(&numbers)),
         }
     }
+
+    /// The verdict of a batch of one plain check, with the window that it speaks of.
+    pub(super) fn decode_taken(&self, reply: &Value) -> Result<Taken, StoreError> {
+        let numbers = numbers(reply);
+        match (&self.calls, numbers.as_slice()) {
+            (Calls::Plain(plain), [_, _]) => {
+                let verdicts = plain.decode(&numbers)?;
+                let verdict = *verdicts.first().ok_or_else(|| self.malformed(&numbers))?;
+                Ok(Taken { verdict, window: plain.window(&numbers) })
+            }
+            _ => Err(self.malformed(&numbers)),
+        }
+    }
+
+    /// How many hits were given back in all.
+    pub(super) fn decode_given_back(&self, reply: &Value) -> Result<u64, StoreError> {
+        let numbers = numbers(reply);
+        match &self.calls {
+            Calls::GiveBack(back) => back.decode(&numbers),
+            Calls::Plain(_) | Calls::Mixed(_) => None,
+        }
+        .ok_or_else(|| self.malformed(&numbers))
+    }
+
+    fn malformed(&self, numbers: &[i64]) -> StoreError {
+        StoreError::MalformedReply { want: self.keys().len(), got: numbers.len() }
+    }
+}
+
+/// The whole numbers of a reply; none if it is anything else.
+fn numbers(reply: &Value) -> Vec<i64> {
+    let Value::Array(values) = reply else { return Vec::new() };
+    let numbers = values.iter().map(|value| match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    });
+    numbers.collect::<Option<_>>().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -117,7 +159,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::model::{AlgorithmKind, Charge, Check, Effect, Hits, Limit, Window};
+    use crate::model::{AlgorithmKind, Charge, Check, Consistency, Effect, Hits, Limit, Window};
 
     fn batch(hits: Hits) -> [Call; 1] {
         let check = Check {
@@ -131,6 +173,7 @@ mod tests {
             hits,
             charge: Charge::Admitted,
             effect: Effect::Deny,
+            consistency: Consistency::Strict,
         };
         [Call { checks: smallvec![check] }]
     }

@@ -5,7 +5,7 @@ use foldhash::HashMap;
 use smallvec::SmallVec;
 
 use crate::model::{AlgorithmKind, Call, Charge, Check, CounterKey, Effect, Hits, Limit};
-use crate::model::{Verdict, Window};
+use crate::model::{Timestamp, Verdict, Window};
 use crate::store::StoreError;
 
 /// Most hits that travel as one: with a count at its maximum, the sum still is of this window or
@@ -78,6 +78,14 @@ impl<'a> Plain<'a> {
             }
         }
         Ok(verdicts)
+    }
+
+    /// Start of the window that the first check was decided in; `None` if it has not begun at the
+    /// store's time.
+    pub(super) fn window(&self, reply: &[i64]) -> Option<Timestamp> {
+        let (&[now, used], check) = (reply.first_chunk()?, self.sent.first()?.call.checks.first()?);
+        let now = Timestamp::from_micros(u64::try_from(now).ok()?);
+        (used >= 0).then(|| check.limit.window.bounds(now).0)
     }
 }
 
