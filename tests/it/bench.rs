@@ -1,7 +1,7 @@
 //! `tollgate bench` as a process: the empty server it starts, and how it ends.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -56,11 +56,27 @@ fn a_signal_ends_a_run_with_its_report() {
         .unwrap();
     let (mut socket, _) = listener.accept().unwrap();
     socket.write_all(b"\0\0\0\x04\0\0\0\0\0").unwrap(); // its settings: none
+    await_calls(&mut socket, 64);
     let signal = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
     assert!(signal.success());
     let (code, report) = result(&run.wait_with_output().unwrap());
     assert_eq!((code, &report["ending"]), (Some(1), &"interrupted".into()), "{report:#}");
     assert_eq!(report["calls"]["unanswered"], 64);
+}
+
+/// Reads what a client sends until so many requests are there: a DATA frame each.
+fn await_calls(socket: &mut TcpStream, mut count: usize) {
+    let mut take = |bytes: usize| {
+        let mut taken = vec![0; bytes];
+        socket.read_exact(&mut taken).unwrap();
+        taken
+    };
+    take(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len());
+    while count > 0 {
+        let head = take(9);
+        take(usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]));
+        count -= usize::from(head[3] == 0);
+    }
 }
 
 #[test]
