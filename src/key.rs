@@ -24,9 +24,9 @@ const KEPT: usize = LONGEST - 34;
 pub struct KeyHead(Box<str>);
 
 impl KeyHead {
-    /// `window`: a length in µs, or the name of a calendar window. `place`: of the limit in its
-    /// rule; the first has no mark, so that a rule with one limit keeps its counters when it gets
-    /// a second one.
+    /// `window`: a length in µs, or the name of a calendar window. `place`: of the limit among
+    /// those of its rule with the same algorithm and window; the first has no mark, so counters
+    /// are kept when a rule gets other limits.
     pub fn new(algorithm: AlgorithmKind, window: KeyWindow<'_>, place: usize) -> Self {
         let short = match algorithm {
             AlgorithmKind::FixedWindow => "fw",

@@ -4,15 +4,18 @@ mod check;
 mod protojson;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
+use tokio::time::timeout;
 
 use crate::api::decide::Decider;
 use crate::api::{convert, status};
@@ -20,6 +23,9 @@ use crate::telemetry::Method;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
+
+/// How long a request may take to arrive and be answered; nearly all of that is for a slow body.
+const LONGEST_REQUEST: Duration = Duration::from_secs(10);
 
 /// Tells whether the service answers calls.
 pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -40,7 +46,16 @@ pub fn router(decider: Decider, ready: Ready) -> Router {
         .route("/readyz", get(healthcheck))
         .route("/livez", get(async || OK))
         .layer(body_limit)
+        .layer(from_fn(in_time))
         .with_state(Port { decider, ready })
+}
+
+/// Ends requests whose body does not come.
+async fn in_time(request: Request, next: Next) -> Response {
+    match timeout(LONGEST_REQUEST, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => error_response(status::REQUEST_TIMEOUT, "the request did not arrive in time"),
+    }
 }
 
 const OK: &str = "OK";

@@ -11,6 +11,7 @@ use crate::model::Code;
 pub const BAD_REQUEST: StatusCode = StatusCode::BAD_REQUEST;
 pub const NOT_FOUND: StatusCode = StatusCode::NOT_FOUND;
 pub const METHOD_NOT_ALLOWED: StatusCode = StatusCode::METHOD_NOT_ALLOWED;
+pub const REQUEST_TIMEOUT: StatusCode = StatusCode::REQUEST_TIMEOUT;
 pub const TOO_LARGE: StatusCode = StatusCode::PAYLOAD_TOO_LARGE;
 
 /// The gRPC status of a call without a decision. What envoyproxy/ratelimit refuses as well has

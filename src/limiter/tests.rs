@@ -1,5 +1,7 @@
 //! Calls through the limiter on an embedded store, at times that the tests choose.
 
+mod answers;
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{self, Poll, Waker};
@@ -57,6 +59,10 @@ struct Rig {
 }
 
 fn rig_with(change: impl FnOnce(&mut ModeSettings, &mut ResponseSettings)) -> Rig {
+    rig_of(RULES, change)
+}
+
+fn rig_of(rules: &str, change: impl FnOnce(&mut ModeSettings, &mut ResponseSettings)) -> Rig {
     let mut mode = ModeSettings {
         shadow: false,
         quota: false,
@@ -68,7 +74,7 @@ fn rig_with(change: impl FnOnce(&mut ModeSettings, &mut ResponseSettings)) -> Ri
     change(&mut mode, &mut response);
     let clock = Clock::manual(Timestamp::from_secs(1_000_000 * 3_600));
     let metrics = Arc::new(Metrics::default());
-    let file = SourceFile { name: "rules.yaml".to_owned(), text: RULES.to_owned() };
+    let file = SourceFile { name: "rules.yaml".to_owned(), text: rules.to_owned() };
     let rules = Arc::new(RulesHandle::default());
     rules.replace(compile(&[file], CompileOptions::default(), &metrics.rules).unwrap());
     let memory = MemorySettings { max_keys: 1_000, max_bytes: 1 << 20 };

@@ -11,7 +11,8 @@ use crate::settings::RulesSource;
 use crate::telemetry::RuleSeries;
 
 /// Reads and compiles all files of `sources`: a folder recursively, in order of paths, with files
-/// of any extension; symlinks are followed. A folder without files is an empty set.
+/// of any extension; symlinks are followed. A folder without files is an empty set. A pipe, socket
+/// or device in a folder is a fault, since reading it might never end.
 ///
 /// # Errors
 ///
@@ -57,9 +58,14 @@ impl Reader {
         for entry in entries {
             let is_dotfile =
                 entry.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            if !(ignore_dotfiles && is_dotfile) {
-                self.path(&entry, ignore_dotfiles);
+            if ignore_dotfiles && is_dotfile {
+                continue;
             }
+            if fs::metadata(&entry).is_ok_and(|of| !of.is_file() && !of.is_dir()) {
+                self.fault(&entry, &io::Error::other("neither a file nor a folder"));
+                continue;
+            }
+            self.path(&entry, ignore_dotfiles);
         }
         self.open.remove(&real);
     }
@@ -124,6 +130,20 @@ mod tests {
                     Err(error.to_string().replace(&self.0.path().display().to_string(), "."))
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_might_never_end_is_a_fault_and_not_read() {
+        let folder = Folder::new(&[("b.yaml", b"domain: b")]);
+        let zeros = folder.0.path().join("zeros.yaml");
+        std::os::unix::fs::symlink("/dev/zero", zeros).unwrap();
+        let socket = folder.0.path().join("socket.yaml");
+        let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+        let error = folder.load(false).unwrap_err();
+        for name in ["zeros", "socket"] {
+            let fault = format!("./{name}.yaml: can not be read: neither a file nor a folder");
+            assert!(error.contains(&fault), "{error}");
         }
     }
 

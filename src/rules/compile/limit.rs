@@ -64,7 +64,7 @@ pub(super) fn limits(
                 refuse_with_unlimited(&record, items.len(), faults);
             } else {
                 let found = faults.count();
-                let limit = limit(&record, place, name, defaults, faults);
+                let limit = limit(&record, &out.list, name, defaults, faults);
                 out.list.extend(limit.filter(|_| faults.count() == found));
             }
         }
@@ -119,7 +119,7 @@ fn refuse_with_unlimited(record: &Record<'_, '_>, limits: usize, faults: &mut Fa
 /// Faults may have been found where there is a result.
 fn limit(
     record: &Record<'_, '_>,
-    place: usize,
+    earlier: &[RuleLimit],
     name: Option<Placed<&str>>,
     defaults: Defaults,
     faults: &mut Faults<'_>,
@@ -146,6 +146,9 @@ fn limit(
         RuleWindow::Length(length) => KeyWindow::Length(*length),
         RuleWindow::Calendar(calendar) => KeyWindow::Calendar(calendar.name()),
     };
+    let head = |place| KeyHead::new(algorithm, key_window, place);
+    let is_taken = |place: &usize| earlier.iter().any(|limit| limit.key_head == head(*place));
+    let place = (0..).take_while(is_taken).count();
     let Defaults { charge, on_store_failure, consistency } = defaults.overridden(record);
     if consistency == Consistency::Leased {
         refuse_lease(record, algorithm, &shape.window, faults);
@@ -155,7 +158,7 @@ fn limit(
         algorithm,
         amount,
         burst,
-        key_head: KeyHead::new(algorithm, key_window, place),
+        key_head: head(place),
         window: shape.window,
         unit: shape.unit,
         unit_multiplier: shape.unit_multiplier,
@@ -232,5 +235,30 @@ fn refuse_large_log(
             ));
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::{CompileOptions, SourceFile, compile};
+    use crate::telemetry::RuleSeries;
+
+    #[test]
+    fn the_order_of_limits_is_no_part_of_their_counters() {
+        let heads = |limits: &str| {
+            let text = format!("domain: d\ndescriptors: [{{key: k, rate_limits: [{limits}]}}]");
+            let file = SourceFile { name: "f".to_owned(), text };
+            let rules =
+                compile(&[file], CompileOptions::default(), &RuleSeries::default()).unwrap();
+            let rule = rules.rules().next().unwrap();
+            rule.limits.iter().map(|limit| format!("{:?}", limit.key_head)).collect::<Vec<_>>()
+        };
+        let [second, day] =
+            ["{unit: second, requests_per_unit: 1}", "{unit: day, requests_per_unit: 2}"];
+        let (one, other) = (heads(&format!("{second}, {day}")), heads(&format!("{day}, {second}")));
+        assert_eq!(one, [other[1].clone(), other[0].clone()]);
+        assert_eq!(heads(second), one[..1]);
+        let twice = heads(&format!("{second}, {second}"));
+        assert_ne!(twice[0], twice[1], "two of a kind are told apart");
     }
 }
