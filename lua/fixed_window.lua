@@ -38,7 +38,7 @@ local function fixed_window()
     if count ~= used then
       state = { start = start, count = count, expires = stop, length = state.length }
     end
-    local reset, retry = less(stop, time), -1
+    local reset, retry = math.max(less(stop, time), 1), -1
     if not allowed and hits <= capacity and capacity > 0 then retry = reset end
     return allowed, used, less(capacity, count), reset, retry, state
   end

@@ -44,7 +44,8 @@ pub(super) fn check(
     if count != used {
         *state = Some(FixedWindow { start, count });
     }
-    let reset = end.micros_since(now);
+    // A clock set back by more than the calendar that the limit brings along is past its end.
+    let reset = end.micros_since(now).max(1);
     Verdict {
         allowed,
         used,
@@ -82,6 +83,18 @@ mod tests {
             (true, 0, HOUR),
             "clock stepped back"
         );
+    }
+
+    #[test]
+    fn a_state_beyond_the_calendar_still_ends() {
+        let day = |n: u64| Timestamp::from_secs(n * 86_400);
+        let calendar = |first: u64| {
+            let window = Window::Calendar([0, 1, 2, 3].map(|days| day(first + days)));
+            Limit { algorithm: AlgorithmKind::FixedWindow, amount: 1, window, burst: 1 }
+        };
+        let mut state = None;
+        assert!(take(&calendar(99), &mut state, 1, day(100)).0);
+        assert_eq!(take(&calendar(89), &mut state, 1, day(90)), (true, 0, 1));
     }
 
     #[test]

@@ -10,9 +10,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub enum RedisInfoError {
     #[error("--redis is no address, expected one like redis://127.0.0.1:6379: {0}")]
     Url(redis::RedisError),
-    #[error("Redis of --redis did not answer INFO: {0}")]
+    #[error("the server of --redis does not answer INFO: {0}")]
     Ask(redis::RedisError),
-    #[error("INFO of Redis has no {0}")]
+    #[error("the INFO of --redis has no {0}")]
     Lacks(&'static str),
 }
 

@@ -1,3 +1,5 @@
+//! Batches over a store that waits until it is let.
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;

@@ -1,3 +1,5 @@
+//! What the cache answers for, and what it must not.
+
 use std::time::Duration;
 
 use super::*;

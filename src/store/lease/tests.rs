@@ -1,3 +1,5 @@
+//! Leases over stores that lose answers, at times that the tests choose.
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
