@@ -277,15 +277,15 @@ fn redis_decides_as_the_algorithms_do() {
             let case = cases_begun.replace(cases_begun.get() + 1);
             let mut reference = Reference::default();
             let mut now = MIDNIGHT.as_micros();
-            let mut asked = HashMap::new();
             for (place, step) in steps.iter().enumerate() {
                 let window = step.counter.get(&counters).limits[0].window.length();
                 now = advance(now, &step.stride, window);
                 clock.set(Timestamp::from_micros(now));
                 let batch = build(step, &counters, case);
                 for check in batch.iter().flat_map(|call| &call.checks) {
-                    let last = asked.insert(check.key.clone(), now).unwrap_or(now);
-                    if now.abs_diff(last) / check.limit.window.length() > FORGOTTEN {
+                    let Some(state) = reference.0.get(&check.key) else { continue };
+                    let age = state.expires_at(&check.limit).as_micros().abs_diff(now);
+                    if age / check.limit.window.length() > FORGOTTEN {
                         server.run::<()>(&["DEL", &check.key.to_string()]);
                         reference.0.remove(&check.key);
                     }
