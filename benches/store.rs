@@ -74,10 +74,8 @@ fn report_memory(algorithm: AlgorithmKind) {
     const COUNT: usize = 1_000_000;
     let store = store();
     let before = resident();
-    let mut verdicts = Vec::new();
     for key in 0..COUNT {
-        verdicts.clear();
-        store.decide_at(&call(algorithm, key), NOW, &mut verdicts);
+        black_box(store.decide_at(&call(algorithm, key), NOW));
     }
     let bytes = resident().saturating_sub(before) / COUNT;
     let accounted = store.stats().bytes / COUNT;
@@ -92,11 +90,8 @@ fn decide(bencher: Bencher<'_, '_>, algorithm: AlgorithmKind) {
     let next = AtomicUsize::new(0);
     bencher.counter(ItemsCount::new(1_000_usize)).bench(|| {
         let start = next.fetch_add(7_919, Ordering::Relaxed);
-        let mut verdicts = Vec::with_capacity(1);
         for step in 0..1_000 {
-            verdicts.clear();
-            store.decide_at(&calls[(start + step * 61) % KEYS], NOW, &mut verdicts);
+            black_box(store.decide_at(&calls[(start + step * 61) % KEYS], NOW));
         }
-        black_box(verdicts.len())
     });
 }

@@ -93,6 +93,19 @@ local function sliding_window_log()
     return log
   end
 
+  -- `log` with another end: of its stored entries `kept` are, then come the `added`, up to `last`.
+  local function ending(log, kept, added, last, length)
+    return {
+      list = log.list,
+      skip = log.skip,
+      kept = kept,
+      base = log.base,
+      last = last,
+      added = added,
+      expires = last.at + length,
+    }
+  end
+
   local function push(log, time, hits, length)
     local added, kept, last = { unpack(log.added) }, log.kept, log.last
     if last and last.at == time then
@@ -107,15 +120,7 @@ local function sliding_window_log()
       last = { at = time, hits = hits, total = (total + hits) % MODULUS }
       added[#added + 1] = last
     end
-    return {
-      list = log.list,
-      skip = log.skip,
-      kept = kept,
-      base = log.base,
-      last = last,
-      added = added,
-      expires = time + length,
-    }
+    return ending(log, kept, added, last, length)
   end
 
   local function take_back(log, hits, length)
@@ -137,15 +142,7 @@ local function sliding_window_log()
       for i = 1, index - count do added[i] = log.added[i] end
       added[#added + 1] = last
     end
-    return {
-      list = log.list,
-      skip = log.skip,
-      kept = kept,
-      base = log.base,
-      last = last,
-      added = added,
-      expires = last.at + length,
-    }
+    return ending(log, kept, added, last, length)
   end
 
   local function attempt(limit, log, hits, charged)

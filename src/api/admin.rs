@@ -9,10 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
 
-use crate::telemetry::Metrics;
-
-/// Prometheus' text format.
-const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+use crate::telemetry::{self, Metrics};
 
 /// Lists the loaded rules, a line per limit.
 pub type RulesText = Arc<dyn Fn() -> String + Send + Sync>;
@@ -38,5 +35,5 @@ pub fn metrics_router(metrics: Arc<Metrics>, path: &str) -> Router {
 }
 
 async fn encode(State(metrics): State<Arc<Metrics>>) -> Response {
-    ([(CONTENT_TYPE, EXPOSITION)], metrics.encode()).into_response()
+    ([(CONTENT_TYPE, telemetry::CONTENT_TYPE)], metrics.encode()).into_response()
 }

@@ -58,18 +58,14 @@ impl MemoryStore {
 
     /// Decides one call, which takes no waiting here.
     pub fn decide_now(&self, call: &Call) -> SmallVec<[Verdict; 1]> {
-        let now = self.clock.now();
-        match call.checks.as_slice() {
-            [check] => smallvec![self.decide_one(check, now)],
-            checks => self.decide_many(checks, now).into_iter().collect(),
-        }
+        self.decide_at(call, self.clock.now())
     }
 
     /// Evaluates `call` at `now`.
-    pub fn decide_at(&self, call: &Call, now: Timestamp, verdicts: &mut Vec<Verdict>) {
+    pub fn decide_at(&self, call: &Call, now: Timestamp) -> SmallVec<[Verdict; 1]> {
         match call.checks.as_slice() {
-            [check] => verdicts.push(self.decide_one(check, now)),
-            checks => verdicts.extend(self.decide_many(checks, now)),
+            [check] => smallvec![self.decide_one(check, now)],
+            checks => self.decide_many(checks, now).into_iter().collect(),
         }
     }
 
@@ -167,7 +163,7 @@ impl Store for MemoryStore {
         let now = self.clock.now();
         let mut verdicts = Vec::with_capacity(batch.iter().map(|call| call.checks.len()).sum());
         for call in batch {
-            self.decide_at(call, now, &mut verdicts);
+            verdicts.extend(self.decide_at(call, now));
         }
         Ok(verdicts)
     }

@@ -25,10 +25,8 @@ fn check(key: &str, algorithm: AlgorithmKind, amount: u32, hits: u64) -> Check {
 }
 
 fn decide(store: &MemoryStore, checks: &[Check]) -> Vec<bool> {
-    let mut verdicts = Vec::new();
     let call = Call { checks: checks.iter().cloned().collect() };
-    store.decide_at(&call, store.clock.now(), &mut verdicts);
-    verdicts.iter().map(|verdict| verdict.allowed).collect()
+    store.decide_now(&call).iter().map(|verdict| verdict.allowed).collect()
 }
 
 #[test]
@@ -154,9 +152,7 @@ fn live_counters_are_found_again_whatever_comes_and_goes() {
         let mut look = check(&format!("live{key}"), algorithm, 100, 1);
         look.hits = Hits::Look;
         let call = Call { checks: [look].into_iter().collect() };
-        let mut verdicts = Vec::new();
-        store.decide_at(&call, clock.now(), &mut verdicts);
-        verdicts[0].used
+        store.decide_now(&call)[0].used
     };
     for round in 0..20 {
         clock.set(Timestamp::from_secs(1_000 + 20 * round));
