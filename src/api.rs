@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod convert;
 pub mod decide;
+pub mod frame;
 pub mod grpc;
 pub mod http;
 pub mod rls;

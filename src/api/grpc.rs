@@ -4,28 +4,28 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::Router;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tonic::body::Body;
-use tonic::server::NamedService;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_service::Service;
 
 use crate::api::decide::Decider;
-use crate::api::rls::RlsService;
+use crate::api::frame::ReplyBody;
+use crate::api::rls::{self, SHOULD_RATE_LIMIT};
 use crate::api::status;
 use crate::proto;
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
-
-type RlsServer = RateLimitServiceServer<RlsService>;
 
 /// Answers calls of one worker.
 #[derive(Clone)]
-pub struct GrpcService {
-    rls: RlsServer,
+pub struct GrpcService(Arc<Services>);
+
+struct Services {
+    decider: Arc<Decider>,
     others: Router,
 }
 
@@ -37,7 +37,6 @@ impl GrpcService {
         decider: Decider,
         health: impl Health,
     ) -> Result<Self, tonic_reflection::server::Error> {
-        let message_bytes = decider.message_bytes();
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(proto::REFLECTION)
@@ -54,39 +53,41 @@ impl GrpcService {
                 reflection().build_v1alpha()?,
             )
             .fallback(async || status::unknown_method().into_http::<axum::body::Body>());
-        let rls = RlsServer::new(RlsService::new(decider)).max_decoding_message_size(message_bytes);
-        Ok(Self { rls, others })
+        Ok(Self(Arc::new(Services { decider: Arc::new(decider), others })))
     }
 }
 
 impl hyper::service::Service<Request<Incoming>> for GrpcService {
-    type Response = Response<Body>;
+    type Response = Response<ReplyBody>;
     type Error = Infallible;
     type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Answer {
-        let path = request.uri().path().strip_prefix('/').unwrap_or_default();
-        if path.strip_prefix(RlsServer::NAME).is_some_and(|method| method.starts_with('/')) {
-            return Answer(self.rls.clone().call(request));
+        if request.uri().path() == SHOULD_RATE_LIMIT {
+            return Answer::Rls(rls::Answer::new(Arc::clone(&self.0.decider), request));
         }
-        let answer = self.others.clone().call(request.map(axum::body::Body::new));
-        Answer(Box::pin(async move { answer.await.map(|answer| answer.map(Body::new)) }))
+        let answer = self.0.others.clone().call(request.map(axum::body::Body::new));
+        Answer::Other(Box::pin(async move {
+            answer.await.map(|answer| answer.map(|body| Body::new(body).into()))
+        }))
     }
 }
 
-type BoxFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type BoxFuture = Pin<Box<dyn Future<Output = Result<Response<ReplyBody>, Infallible>> + Send>>;
 
 /// An answer on its way.
-pub struct Answer(BoxFuture);
+pub enum Answer {
+    Rls(rls::Answer),
+    Other(BoxFuture),
+}
 
 impl Future for Answer {
-    type Output = Result<Response<Body>, Infallible>;
+    type Output = Result<Response<ReplyBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut answer = ready!(self.0.as_mut().poll(context));
-        if let Ok(response) = &mut answer {
-            status::refine(response.headers_mut());
+        match &mut *self {
+            Self::Rls(answer) => answer.poll(context).map(Ok),
+            Self::Other(answer) => answer.as_mut().poll(context),
         }
-        Poll::Ready(answer)
     }
 }

@@ -1,6 +1,6 @@
 //! Errors and answers as gRPC codes and HTTP statuses, all of it.
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use tonic::{Code as GrpcCode, Status};
 
 use crate::api::convert::RequestError;
@@ -87,15 +87,41 @@ pub fn unknown_method() -> Status {
     Status::unimplemented("unknown method")
 }
 
-/// The gRPC library refuses a message over the size cap as OUT_OF_RANGE, which no service here
-/// uses; callers expect RESOURCE_EXHAUSTED, as of the other caps.
-pub fn refine(headers: &mut HeaderMap) {
-    const GRPC_STATUS: http::HeaderName = http::HeaderName::from_static("grpc-status");
-    let over_size = http::HeaderValue::from(GrpcCode::OutOfRange as i32);
-    if headers.get(&GRPC_STATUS).is_some_and(|code| *code == over_size) {
-        let code = http::HeaderValue::from(GrpcCode::ResourceExhausted as i32);
-        headers.insert(GRPC_STATUS, code);
-    }
+/// A message over the cap, as of the other caps.
+pub fn long_message(found: usize, cap: usize) -> Status {
+    let text = format!("message has {found} bytes, at most {cap} are allowed");
+    Status::resource_exhausted(text)
+}
+
+/// A message that is no message of the method's type.
+pub fn malformed(error: &prost::DecodeError) -> Status {
+    Status::internal(format!("message is not a RateLimitRequest: {error}"))
+}
+
+/// A call that ended before its message did.
+pub fn no_message() -> Status {
+    Status::internal("the call has no whole message")
+}
+
+/// A unary call with more than one message.
+pub fn several_messages() -> Status {
+    Status::internal("the call has more than one message")
+}
+
+/// A call with compressed messages.
+pub fn compressed(encoding: &[u8]) -> Status {
+    let encoding = encoding.escape_ascii();
+    let mut status = Status::unimplemented(format!(
+        "messages with the encoding `{encoding}` are not supported, send them with `identity`"
+    ));
+    let accepted = tonic::metadata::MetadataValue::from_static("identity");
+    status.metadata_mut().insert("grpc-accept-encoding", accepted);
+    status
+}
+
+/// A call whose stream broke off.
+pub fn broken_stream(error: &hyper::Error) -> Status {
+    Status::cancelled(format!("the call broke off: {error}"))
 }
 
 #[cfg(test)]
@@ -142,15 +168,5 @@ mod tests {
         let secret = redis::RedisError::from(std::io::Error::other("redis://:hunter2@cache:6379"));
         let error = LimiterError::Store(StoreError::Redis(Arc::new(secret))).into();
         assert_eq!(grpc(&error).message(), "counter store unavailable: redis");
-    }
-
-    #[test]
-    fn only_an_oversize_message_changes_its_code() {
-        for (sent, want) in [("11", "8"), ("13", "13"), ("0", "0")] {
-            let mut headers = HeaderMap::new();
-            headers.insert("grpc-status", http::HeaderValue::from_static(sent));
-            refine(&mut headers);
-            assert_eq!(headers["grpc-status"], want);
-        }
     }
 }
