@@ -20,7 +20,7 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const OK: HeaderValue = HeaderValue::from_static("0");
 /// A flag for compression, and the length in four bytes.
-const HEAD: usize = 5;
+pub const MESSAGE_HEAD: usize = 5;
 
 /// Refuses a call whose messages are compressed.
 ///
@@ -32,6 +32,18 @@ pub fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
         Some(encoding) if encoding != "identity" => Err(status::compressed(encoding.as_bytes())),
         _ => Ok(()),
     }
+}
+
+/// Whether `framed` is exactly one message that is not compressed.
+pub fn is_whole(framed: &[u8]) -> bool {
+    head(framed)
+        .is_some_and(|(compressed, length)| !compressed && framed.len() - MESSAGE_HEAD == length)
+}
+
+/// Whether the message is compressed, and its length, once that much is there.
+fn head(framed: &[u8]) -> Option<(bool, usize)> {
+    let &[compressed, length @ ..] = framed.first_chunk::<MESSAGE_HEAD>()?;
+    Some((compressed != 0, usize::try_from(u32::from_be_bytes(length)).ok()?))
 }
 
 /// Gathers the one message of a call.
@@ -75,31 +87,22 @@ impl Reader {
                 break;
             }
         }
-        let length = match self.announced() {
-            Some(length) if self.gathered.len() == HEAD + length => length,
-            _ => return Poll::Ready(Err(status::no_message())),
-        };
-        let mut message = std::mem::take(&mut self.gathered).split_off(HEAD);
-        message.truncate(length);
-        Poll::Ready(Ok(message))
-    }
-
-    /// Length of the message, by its head.
-    fn announced(&self) -> Option<usize> {
-        let &[_, length @ ..] = self.gathered.first_chunk::<HEAD>()?;
-        usize::try_from(u32::from_be_bytes(length)).ok()
+        if !is_whole(&self.gathered) {
+            return Poll::Ready(Err(status::no_message()));
+        }
+        Poll::Ready(Ok(std::mem::take(&mut self.gathered).split_off(MESSAGE_HEAD)))
     }
 
     /// Faults that show before all is there, so that nothing gathers without bound.
     fn check_so_far(&self) -> Result<(), Status> {
-        let Some(length) = self.announced() else { return Ok(()) };
-        if self.gathered.first() != Some(&0) {
+        let Some((compressed, length)) = head(&self.gathered) else { return Ok(()) };
+        if compressed {
             return Err(status::compressed(b"unnamed"));
         }
         if length > self.most {
             return Err(status::long_message(length, self.most));
         }
-        if self.gathered.len() > HEAD + length {
+        if self.gathered.len() > MESSAGE_HEAD + length {
             return Err(status::several_messages());
         }
         Ok(())
@@ -109,7 +112,7 @@ impl Reader {
 /// The answer to a call that worked.
 pub fn reply(message: &impl Message) -> Response<ReplyBody> {
     let length = message.encoded_len();
-    let mut framed = BytesMut::with_capacity(HEAD + length);
+    let mut framed = BytesMut::with_capacity(MESSAGE_HEAD + length);
     framed.put_u8(0);
     framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message.encode_raw(&mut framed);

@@ -22,9 +22,7 @@ use crate::proto;
 
 /// Answers calls of one worker.
 #[derive(Clone)]
-pub struct GrpcService(Arc<Services>);
-
-struct Services {
+pub struct GrpcService {
     decider: Arc<Decider>,
     others: Router,
 }
@@ -53,7 +51,7 @@ impl GrpcService {
                 reflection().build_v1alpha()?,
             )
             .fallback(async || status::unknown_method().into_http::<axum::body::Body>());
-        Ok(Self(Arc::new(Services { decider: Arc::new(decider), others })))
+        Ok(Self { decider: Arc::new(decider), others })
     }
 }
 
@@ -64,9 +62,9 @@ impl hyper::service::Service<Request<Incoming>> for GrpcService {
 
     fn call(&self, request: Request<Incoming>) -> Answer {
         if request.uri().path() == SHOULD_RATE_LIMIT {
-            return Answer::Rls(rls::Answer::new(Arc::clone(&self.0.decider), request));
+            return Answer::Rls(rls::Answer::new(Arc::clone(&self.decider), request));
         }
-        let answer = self.0.others.clone().call(request.map(axum::body::Body::new));
+        let answer = self.others.clone().call(request.map(axum::body::Body::new));
         Answer::Other(Box::pin(async move {
             answer.await.map(|answer| answer.map(|body| Body::new(body).into()))
         }))
@@ -86,7 +84,7 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
-            Self::Rls(answer) => answer.poll(context).map(Ok),
+            Self::Rls(answer) => Pin::new(answer).poll(context).map(Ok),
             Self::Other(answer) => answer.as_mut().poll(context),
         }
     }

@@ -25,33 +25,32 @@ pub struct Answer(State);
 enum State {
     Reading(Arc<Decider>, Reader),
     Deciding(Pin<Box<dyn Future<Output = Response<ReplyBody>> + Send>>),
-    Refused(Option<Status>),
+    Refused(Status),
 }
 
 impl Answer {
     pub fn new(decider: Arc<Decider>, request: Request<Incoming>) -> Self {
         if let Err(refused) = frame::check_encoding(request.headers()) {
-            return Self(State::Refused(Some(refused)));
+            return Self(State::Refused(refused));
         }
         let reader = Reader::new(request.into_body(), decider.message_bytes());
         Self(State::Reading(decider, reader))
     }
+}
 
-    /// Once it is there. Not to be polled again then.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Response<ReplyBody>> {
-        if let State::Reading(decider, reader) = &mut self.0 {
-            self.0 = match ready!(reader.poll(context)) {
-                Ok(message) => State::Deciding(Box::pin(decide(Arc::clone(decider), message))),
-                Err(refused) => State::Refused(Some(refused)),
+impl Future for Answer {
+    type Output = Response<ReplyBody>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<ReplyBody>> {
+        loop {
+            self.0 = match &mut self.0 {
+                State::Reading(decider, reader) => match ready!(reader.poll(context)) {
+                    Ok(message) => State::Deciding(Box::pin(decide(Arc::clone(decider), message))),
+                    Err(refused) => State::Refused(refused),
+                },
+                State::Deciding(deciding) => return deciding.as_mut().poll(context),
+                State::Refused(refused) => return Poll::Ready(refused.clone().into_http()),
             };
-        }
-        match &mut self.0 {
-            State::Deciding(deciding) => deciding.as_mut().poll(context),
-            State::Refused(refused) => {
-                let refused = refused.take().unwrap_or_else(status::no_message);
-                Poll::Ready(refused.into_http())
-            }
-            State::Reading(..) => Poll::Pending,
         }
     }
 }

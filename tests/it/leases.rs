@@ -244,7 +244,9 @@ fn a_hot_key_costs_few_commands() {
     const CALLS: u64 = 20_000;
     let server = RedisServer::start();
     let limit = fixed(4_000_000_000, AGES);
-    let (url, leases) = (server.url(), Arc::new(Leases::new(Clock::System)));
+    // A clock that stands still, so that the rate, which sizes slices, is not the machine's.
+    let leases = Arc::new(Leases::new(Clock::manual(MIDNIGHT)));
+    let url = server.url();
     // Two workers of one process.
     let admitted: u64 = thread::scope(|scope| {
         let worker = || {
@@ -258,8 +260,7 @@ fn a_hot_key_costs_few_commands() {
     });
     assert_eq!(admitted, CALLS);
     let commands = server.calls_of("evalsha") + server.calls_of("eval");
-    // How few depends on the rate that the machine reaches, so the figure is the bench's to tell.
-    assert!(commands * 10 <= CALLS, "{commands} commands for {CALLS} calls");
+    assert!(commands * 1_000 <= 5 * CALLS, "{commands} commands for {CALLS} calls");
 }
 
 #[tokio::test]

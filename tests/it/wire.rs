@@ -1,9 +1,16 @@
 //! The gRPC port as clients see it, good ones and bad ones.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::body::{Body, Frame};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,6 +30,7 @@ use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tower_service::Service;
 
 use crate::http::ask;
 use crate::served::{
@@ -108,6 +116,68 @@ async fn an_oversize_message_is_refused_and_the_connection_goes_on() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     for part in [size.to_string(), "1000000".to_owned()] {
         assert!(status.message().contains(&part), "`{}` lacks `{part}`", status.message());
+    }
+    assert_alive(&channel).await;
+}
+
+/// A request body that is sent in the pieces given.
+struct Pieces(VecDeque<Bytes>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+/// Sends `bytes` as the body of a call, `size` at a time; the answer must be an error.
+async fn call_bytes(channel: &Channel, encoding: &str, bytes: &[u8], size: usize) -> Status {
+    let pieces = Pieces(bytes.chunks(size).map(Bytes::copy_from_slice).collect());
+    let mut request = http::Request::post(SHOULD_RATE_LIMIT).body(pieces).unwrap();
+    request.headers_mut().insert("grpc-encoding", encoding.parse().unwrap());
+    let mut client = channel.clone();
+    poll_fn(|context| client.poll_ready(context)).await.unwrap();
+    let answer = client.call(request.map(tonic::body::Body::new)).await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "application/grpc");
+    Status::from_header_map(answer.headers()).unwrap()
+}
+
+#[tokio::test]
+async fn messages_are_taken_however_they_are_cut_and_one_per_call() {
+    let served = serve();
+    let channel = channel(&served).await;
+    let message = request("d", vec![descriptor(1, b"v")]).encode_to_vec();
+    let framed = |compressed: u8, length: usize| {
+        let head = u32::try_from(length).unwrap().to_be_bytes();
+        [&[compressed], &head[..], &message].concat()
+    };
+    let whole = framed(0, message.len());
+    let size = whole.len();
+    for piece in [1, 4, 5, 6, size] {
+        let status = call_bytes(&channel, "identity", &whole, piece).await;
+        assert_eq!(status.code(), Code::Unknown, "{status}");
+        assert!(status.message().contains("no rate limit rules"), "{status}");
+    }
+    let cases = [
+        ("identity", whole.repeat(2), Code::Internal, "more than one message"),
+        ("identity", whole[..size - 1].to_vec(), Code::Internal, "no whole message"),
+        ("identity", Vec::new(), Code::Internal, "no whole message"),
+        ("identity", framed(0, 1_000_001), Code::ResourceExhausted, "1000001 bytes"),
+        ("identity", framed(1, message.len()), Code::Unimplemented, "send them with `identity`"),
+        ("gzip", whole.clone(), Code::Unimplemented, "`gzip`"),
+    ];
+    for (encoding, bytes, code, part) in cases {
+        let status = call_bytes(&channel, encoding, &bytes, 7).await;
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(part), "`{}` lacks `{part}`", status.message());
+        let accepted = status.metadata().get("grpc-accept-encoding");
+        let told = accepted.is_some_and(|encoding| encoding == "identity");
+        assert_eq!(told, code == Code::Unimplemented, "{status}");
     }
     assert_alive(&channel).await;
 }

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::hpack::Headers;
 use super::reply::{self, Code};
+use crate::api::frame::{MESSAGE_HEAD, is_whole};
 
 /// Latencies up to a minute, to a thousandth.
 const LONGEST_NANOS: u64 = 60_000_000_000;
@@ -12,7 +13,6 @@ const DIGITS: u8 = 3;
 /// many later ones.
 const PLACES_PER_CALL: usize = 16;
 const HTTP_OK: u16 = 200;
-const MESSAGE_HEAD: usize = 5;
 
 /// How the measured calls ended.
 #[derive(Debug, Clone)]
@@ -184,13 +184,6 @@ impl Calls {
         self.tally.unanswered += waiting.count() as u64;
         self.tally
     }
-}
-
-/// Whether `bytes` is exactly one message that is not compressed, with gRPC's head.
-fn is_whole(bytes: &[u8]) -> bool {
-    bytes.first_chunk::<MESSAGE_HEAD>().is_some_and(|&[compressed, length @ ..]| {
-        compressed == 0 && u32::from_be_bytes(length) as usize == bytes.len() - MESSAGE_HEAD
-    })
 }
 
 fn grpc_error(status: u16, message: &str) -> String {

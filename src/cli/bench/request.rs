@@ -4,13 +4,12 @@ use prost::Message;
 
 use super::frame::{self, END_HEADERS, END_STREAM, Head, MAX_PAYLOAD, kind};
 use super::keys::{DIGITS, Sampler};
+use crate::api::frame::MESSAGE_HEAD;
+use crate::api::rls::SHOULD_RATE_LIMIT;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-/// gRPC's own head of a message: not compressed, and its length.
-const MESSAGE_HEAD: usize = 5;
 /// Indexes into the static table of HPACK: `:method POST`, `:scheme http`, and names.
 const POST_OVER_HTTP: [u8; 2] = [0x83, 0x86];
 const NAMED_AUTHORITY: u8 = 1;
@@ -115,7 +114,7 @@ fn spelled(authority: &str, mark: u8) -> Vec<u8> {
         vec![mark | NAMED_CONTENT_TYPE]
     };
     for (name, value) in [
-        (vec![mark | NAMED_PATH], PATH),
+        (vec![mark | NAMED_PATH], SHOULD_RATE_LIMIT),
         (vec![mark | NAMED_AUTHORITY], authority),
         (content_type, "application/grpc"),
         ([&[mark, 2], &b"te"[..]].concat(), "trailers"),
